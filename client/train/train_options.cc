@@ -12,6 +12,7 @@
 #include "client/environment.h"
 #include "client/number_flags.h"
 #include "proto/text.h"
+#include "proto/version.h"
 
 namespace kaon::train {
 namespace {
@@ -276,6 +277,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddWorkerOptions(app, options);
   AddClippingOptions(app, options);
   AddTrainingOptions(app, options);
+  app.set_version_flag("--version", proto::VersionText("kaon-train"));
   client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
   // CLI11 reports errors by exceptions; they end here.
@@ -283,6 +285,9 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = absl::StrCat(version.what(), "\n");
     return parsed;
   } catch (const CLI::ParseError& error) {
     parsed.text = absl::StrCat("kaon-train: ", proto::OneLine(error.what()), "\n");

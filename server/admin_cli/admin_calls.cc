@@ -10,13 +10,16 @@
 #include "client/transport/channel.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
+#include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kernels/mutex.h"
 #include "kernels/steady_clock.h"
 #include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/admin_cli/health_check.h"
+#include "server/admin_cli/status_report.h"
 
 namespace kaon::admin_cli {
 
@@ -121,15 +124,18 @@ HealthRow CheckRow(const Options& options, const std::string& address, proto::Ro
           .reason = ""};
 }
 
+std::string WhyNotServing(const v1::ShardStatus& shard) {
+  if (!shard.problem().empty()) return shard.problem();
+  const v1::DescribeShardResponse& facts = shard.description();
+  if (!facts.state().data_loss().empty()) return facts.state().data_loss();
+  if (facts.journal().read_only_reason().empty()) return "";
+  return absl::StrCat("read-only: ", facts.journal().read_only_reason());
+}
+
 // Returns why a server is not serving; grpc.health.v1 has no field for it.
 std::string WhyNotServing(const v1::GetStatusResponse& status, const std::string& address) {
   for (const v1::ShardStatus& shard : status.shards()) {
-    if (shard.address() != address) continue;
-    if (!shard.problem().empty()) return shard.problem();
-    const v1::DescribeShardResponse& facts = shard.description();
-    if (!facts.state().data_loss().empty()) return facts.state().data_loss();
-    if (facts.journal().read_only_reason().empty()) return "";
-    return absl::StrCat("read-only: ", facts.journal().read_only_reason());
+    if (shard.address() == address) return WhyNotServing(shard);
   }
   return "";
 }
@@ -174,6 +180,49 @@ absl::StatusOr<Response> AdminCalls::Call(Method method, const Request& request,
 absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus(WhileAway while_away) const {
   return Call<v1::GetStatusResponse>(&v1::Admin::Stub::GetStatus, v1::GetStatusRequest(), To::kAny,
                                      while_away);
+}
+
+absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetJobStatus() const {
+  KAON_ASSIGN_OR_RETURN(v1::GetStatusResponse status, GetStatus());
+  if (options_.job.empty() || status.job() == options_.job) return status;
+  const std::string job = absl::StrCat("job \"", proto::Excerpt(options_.job), "\": ");
+  if (!status.job().empty()) {
+    return absl::NotFoundError(absl::StrCat(job, "the job here is \"", status.job(), "\""));
+  }
+  if (const absl::Status seen = AllShardsSeen(status); !seen.ok()) {
+    return absl::UnavailableError(absl::StrCat(job, seen.message()));
+  }
+  return absl::NotFoundError(absl::StrCat(job, "no job is registered"));
+}
+
+absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetHolderStatus() const {
+  KAON_ASSIGN_OR_RETURN(v1::GetStatusResponse status, GetJobStatus());
+  if (!status.holder() && !status.holder_address().empty()) {
+    Options there = options_;
+    there.endpoints = {status.holder_address()};
+    KAON_ASSIGN_OR_RETURN(status, AdminCalls(there).GetJobStatus());
+  }
+  if (status.holder()) return status;
+  return absl::UnavailableError(
+      absl::StrCat("no coordinator that holds the shards can be asked: ", status.phase()));
+}
+
+absl::StatusOr<v1::ShardStatus> AdminCalls::DescribeShard() const {
+  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                        client::CreateChannel(options_.shard, options_.tls, proto::Role::kShard));
+  v1::ShardStatus shard;
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(options_));
+  const absl::Status status = proto::FromGrpc(v1::ShardControl::NewStub(channel)->DescribeShard(
+      &context, v1::DescribeShardRequest(), shard.mutable_description()));
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("shard ", options_.shard, ": ",
+                                                    absl::string_view(status.message())));
+  }
+  shard.set_shard(shard.description().shard());
+  shard.set_address(options_.shard);
+  shard.set_connected(true);
+  return shard;
 }
 
 absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob(WhileAway while_away) const {
@@ -250,6 +299,15 @@ absl::StatusOr<v1::RestoreCheckpointResponse> AdminCalls::RestoreCheckpoint(
                                              To::kHolder, WhileAway::kAskAgain);
 }
 
+absl::StatusOr<v1::CheckpointSummary> AdminCalls::DeleteCheckpoint() const {
+  v1::DeleteCheckpointRequest request;
+  request.set_id(options_.checkpoint);
+  KAON_ASSIGN_OR_RETURN(
+      const v1::DeleteCheckpointResponse response,
+      Call<v1::DeleteCheckpointResponse>(&v1::Admin::Stub::DeleteCheckpoint, request));
+  return response.checkpoint();
+}
+
 absl::StatusOr<v1::ListCheckpointsResponse> AdminCalls::ListCheckpoints() const {
   v1::ListCheckpointsRequest request;
   request.set_job(options_.job);
@@ -265,8 +323,15 @@ absl::StatusOr<v1::CheckpointSummary> AdminCalls::VerifyCheckpoint() const {
   return response.checkpoint();
 }
 
-std::vector<HealthRow> AdminCalls::CheckHealth() const {
-  std::vector<HealthRow> rows;
+HealthReport AdminCalls::CheckHealth() const {
+  HealthReport health;
+  std::vector<HealthRow>& rows = health.rows;
+  if (!options_.shard.empty()) {
+    HealthRow& row = rows.emplace_back(CheckRow(options_, options_.shard, proto::Role::kShard));
+    const absl::StatusOr<v1::ShardStatus> shard = DescribeShard();
+    if (row.status == kNotServing && shard.ok()) row.reason = WhyNotServing(*shard);
+    return health;
+  }
   for (const std::string& endpoint : options_.endpoints) {
     HealthRow& row = rows.emplace_back(CheckRow(options_, endpoint, proto::Role::kCoordinator));
     if (row.status != kNotServing) continue;
@@ -276,7 +341,12 @@ std::vector<HealthRow> AdminCalls::CheckHealth() const {
     if (status.ok()) row.reason = status->phase();
   }
   const absl::StatusOr<v1::GetStatusResponse> status = GetStatus();
-  if (!status.ok()) return rows;
+  health.shards = absl::IsPermissionDenied(status.status())
+                      ? absl::PermissionDeniedError(
+                            absl::StrCat("shards cannot be listed: ", status.status().message(),
+                                         "; use a certificate of role reader or admin"))
+                      : status.status();
+  if (!status.ok()) return health;
   for (const v1::ShardStatus& shard : status->shards()) {
     HealthRow& row = rows.emplace_back(CheckRow(options_, shard.address(), proto::Role::kShard));
     if (row.status != kNotServing) continue;
@@ -284,7 +354,7 @@ std::vector<HealthRow> AdminCalls::CheckHealth() const {
     const absl::StatusOr<v1::GetStatusResponse> later = GetStatus();
     if (later.ok()) row.reason = WhyNotServing(*later, shard.address());
   }
-  return rows;
+  return health;
 }
 
 }  // namespace kaon::admin_cli

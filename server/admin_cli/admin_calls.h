@@ -39,6 +39,14 @@ class AdminCalls {
   // kAskAgain retries while no coordinator can be reached. Use it to read the value that a change
   // is compared with.
   absl::StatusOr<v1::GetStatusResponse> GetStatus(WhileAway while_away = WhileAway::kFail) const;
+  // Like GetStatus. If the options name a job: NOT_FOUND for another one, UNAVAILABLE if no shard
+  // told which job runs.
+  absl::StatusOr<v1::GetStatusResponse> GetJobStatus() const;
+  // Like GetJobStatus, of the coordinator that holds the shards: it alone knows the workers.
+  // UNAVAILABLE if no coordinator holds them.
+  absl::StatusOr<v1::GetStatusResponse> GetHolderStatus() const;
+  // Asks the shard of the options itself. UNAVAILABLE names its address.
+  absl::StatusOr<v1::ShardStatus> DescribeShard() const;
   absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
   // Reads all pages. INVALID_ARGUMENT if the filter is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
@@ -54,12 +62,14 @@ class AdminCalls {
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
   // Follows the redirect to the coordinator that holds the shards.
   absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
+  absl::StatusOr<v1::CheckpointSummary> DeleteCheckpoint() const;
   // Redirects and retries like SetGroup.
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
   // Checks every endpoint, and every shard that the first reachable endpoint names. An unreachable
-  // server is a row, not an error. Asks a server that is not serving for the reason.
-  std::vector<HealthRow> CheckHealth() const;
+  // server is a row, not an error. Asks a server that is not serving for the reason. If the options
+  // name a shard, checks it alone.
+  HealthReport CheckHealth() const;
 
  private:
   // kHolder follows a refusal that names the holder of the shards.

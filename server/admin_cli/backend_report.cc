@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/cpu/muon_step.h"
 #include "server/admin_cli/table.h"
+#include "server/admin_cli/units.h"
 
 namespace kaon::admin_cli {
 
@@ -103,17 +104,21 @@ Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices&
 
 Json ShardJson(const v1::ShardStatus& shard) {
   const auto [name, gemm] = NameAndGemm(shard.description().backend());
-  return {{"shard", shard.shard()},
-          {"address", shard.address()},
-          {"connected", shard.connected()},
-          {"backend", name},
-          {"gemm", gemm},
-          {"isa", shard.description().instruction_set()},
-          {"threads", shard.description().compute_threads()},
-          {"device_class", shard.description().device_class()},
-          {"memory_tier", shard.description().memory_tier()},
-          {"capacity_bytes", shard.description().capacity_bytes()},
-          {"build", shard.description().build()}};
+  Json row = {{"shard", shard.shard()},
+              {"address", shard.address()},
+              {"connected", shard.connected()},
+              {"backend", name},
+              {"gemm", gemm},
+              {"isa", shard.description().instruction_set()},
+              {"threads", shard.description().compute_threads()},
+              {"device_class", shard.description().device_class()},
+              {"memory_tier", shard.description().memory_tier()},
+              {"capacity_bytes", shard.description().capacity_bytes()},
+              {"build", shard.description().build()}};
+  if (shard.has_description()) return row;
+  row["threads"] = nullptr;
+  row["capacity_bytes"] = nullptr;
+  return row;
 }
 
 Json ProductJson(uint32_t shard, const v1::ProductForm& product) {
@@ -166,7 +171,11 @@ Json BackendJson(const BackendFacts& facts) {
 
 std::string BackendText(const BackendFacts& facts) {
   constexpr Align kRight = Align::kRight;
-  const Json json = BackendJson(facts);
+  Json json = BackendJson(facts);
+  for (Json& shard : json["shards"]) {
+    Json& capacity = shard["capacity_bytes"];
+    if (!capacity.is_null()) capacity = Bytes(capacity.get<uint64_t>());
+  }
   std::string text = TableOf(json["shards"], {{"shard", {"SHARD", kRight}},
                                               {"address", {"ADDRESS"}},
                                               {"connected", {"CONNECTED"}},

@@ -14,6 +14,7 @@
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/admin_cli/table.h"
+#include "server/admin_cli/units.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/export.h"
 #include "server/checkpoint/import.h"
@@ -105,6 +106,15 @@ absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls
   return calls.RestoreCheckpoint(request);
 }
 
+Json DeletedJson(const v1::CheckpointSummary& checkpoint) {
+  return {{"deleted", CheckpointJson(checkpoint)}};
+}
+
+std::string DeletedText(const v1::CheckpointSummary& checkpoint) {
+  return absl::StrCat("deleted checkpoint ", checkpoint.id(), " of step ", checkpoint.step(), ", ",
+                      Bytes(checkpoint.bytes()), "\n");
+}
+
 Json RestoredJson(const v1::RestoreCheckpointResponse& response) {
   Json json = {{"checkpoint", CheckpointJson(response.checkpoint())},
                {"timeline", response.timeline()},
@@ -135,16 +145,18 @@ Json CheckpointJson(const v1::CheckpointSummary& checkpoint) {
           {"bytes", checkpoint.bytes()},
           {"shards", checkpoint.num_shards()},
           {"weights_digest", Hex(checkpoint.weights_digest())},
-          {"state_digest", Hex(checkpoint.state_digest())}};
+          {"state_digest", Hex(checkpoint.state_digest())},
+          {"created", TimeJson(checkpoint.created_unix_millis())}};
 }
 
 std::string CheckpointText(const v1::CheckpointSummary& checkpoint) {
-  return absl::StrCat(
-      "checkpoint      ", checkpoint.id(), "\njob             ", checkpoint.job(),
-      "\ntimeline        ", checkpoint.timeline(), "\nposition        ", checkpoint.position(),
-      "\nstep            ", checkpoint.step(), "\nbytes           ", checkpoint.bytes(),
-      "\nshards          ", checkpoint.num_shards(), "\nweights digest  ",
-      Hex(checkpoint.weights_digest()), "\nstate digest    ", Hex(checkpoint.state_digest()), "\n");
+  return absl::StrCat("checkpoint      ", checkpoint.id(), "\njob             ", checkpoint.job(),
+                      "\ntimeline        ", checkpoint.timeline(), "\nposition        ",
+                      checkpoint.position(), "\nstep            ", checkpoint.step(),
+                      "\nbytes           ", checkpoint.bytes(), " (", Bytes(checkpoint.bytes()),
+                      ")", "\nshards          ", checkpoint.num_shards(), "\nweights digest  ",
+                      Hex(checkpoint.weights_digest()), "\nstate digest    ",
+                      Hex(checkpoint.state_digest()), "\n");
 }
 
 Json CheckpointsJson(const v1::ListCheckpointsResponse& response) {
@@ -167,17 +179,18 @@ std::string CheckpointsText(const v1::ListCheckpointsResponse& response) {
                {"STEP", kRight},
                {"BYTES", kRight},
                {"SHARDS", kRight},
+               {"CREATED"},
                {"WEIGHTS DIGEST"},
                {"PROBLEM"}});
   for (const v1::CheckpointRow& row : response.checkpoints()) {
     const v1::CheckpointSummary& one = row.checkpoint();
     if (!row.problem().empty()) {
-      table.AddRow({one.id(), "-", "-", "-", "-", "-", "-", "-", row.problem()});
+      table.AddRow({one.id(), "-", "-", "-", "-", "-", "-", "-", "-", row.problem()});
       continue;
     }
     table.AddRow({one.id(), one.job(), absl::StrCat(one.timeline()), absl::StrCat(one.position()),
-                  absl::StrCat(one.step()), absl::StrCat(one.bytes()),
-                  absl::StrCat(one.num_shards()), Hex(one.weights_digest()), ""});
+                  absl::StrCat(one.step()), Bytes(one.bytes()), absl::StrCat(one.num_shards()),
+                  OrDash(TimeText(one.created_unix_millis())), Hex(one.weights_digest()), ""});
   }
   return table.ToString();
 }

@@ -39,6 +39,8 @@ Json CheckpointsJson(const v1::ListCheckpointsResponse& response);
 std::string CheckpointsText(const v1::ListCheckpointsResponse& response);
 Json CheckpointJson(const v1::CheckpointSummary& checkpoint);
 std::string CheckpointText(const v1::CheckpointSummary& checkpoint);
+Json DeletedJson(const v1::CheckpointSummary& checkpoint);
+std::string DeletedText(const v1::CheckpointSummary& checkpoint);
 Json RestoredJson(const v1::RestoreCheckpointResponse& response);
 std::string RestoredText(const v1::RestoreCheckpointResponse& response);
 Json ExportedJson(const ExportedFile& file);

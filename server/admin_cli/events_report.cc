@@ -27,7 +27,9 @@ std::string EventsText(const v1::GetStatusResponse& status) {
   Table table({{"SERVER"}, {"EVENT"}, {"COUNT", Align::kRight}});
   AddRows("coordinator", status.events(), table);
   for (const v1::ShardStatus& shard : status.shards()) {
-    AddRows(absl::StrCat("shard ", shard.shard()), shard.description().events(), table);
+    const std::string name = absl::StrCat("shard ", shard.shard());
+    if (!shard.connected()) table.AddRow({name, "unknown", "-"});
+    AddRows(name, shard.description().events(), table);
   }
   return table.ToString();
 }

@@ -16,7 +16,7 @@ namespace kaon::admin_cli {
 // Keyed by name; a missing event has not happened.
 nlohmann::ordered_json EventsJson(const google::protobuf::RepeatedPtrField<v1::EventCount>& events);
 
-// Covers the coordinator that answered and every shard.
+// Covers the coordinator that answered and every shard. A shard that did not answer has a row.
 std::string EventsText(const v1::GetStatusResponse& status);
 
 }  // namespace kaon::admin_cli

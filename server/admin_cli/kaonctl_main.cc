@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/transport/certificate_check.h"
 #include "kernels/backend.h"
@@ -18,31 +21,42 @@
 #include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
 #include "server/admin_cli/events_report.h"
+#include "server/admin_cli/exit_status.h"
 #include "server/admin_cli/form_times.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
+#include "server/admin_cli/output.h"
 #include "server/admin_cli/parameter_command.h"
 #include "server/admin_cli/phases_report.h"
 #include "server/admin_cli/report.h"
+#include "server/admin_cli/status_report.h"
+#include "server/admin_cli/terminal.h"
 #include "server/admin_cli/verify_numerics.h"
+#include "server/admin_cli/version_command.h"
 
 namespace kaon::admin_cli {
 namespace {
 
-// Prints an answer in the requested format. Returns the exit status.
+int Fail(const Options& options, const absl::Status& error) {
+  std::cerr << ErrorText(error, options.json);
+  return ExitStatusOf(error);
+}
+
+// Prints an answer in the requested format. Returns the exit status. `seen` returns why a part of
+// the answer is unknown: the command prints the rest and fails.
 template <typename T>
 int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(const T&),
-          std::string (*text)(const T&)) {
-  if (!answer.ok()) {
-    std::cerr << "kaonctl: " << answer.status() << "\n";
-    return 1;
-  }
+          std::string (*text)(const T&), absl::Status (*seen)(const T&) = nullptr) {
+  if (!answer.ok()) return Fail(options, answer.status());
   if (options.json) {
-    std::cout << json(*answer).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    std::cout << ToJsonText(json(*answer));
+  } else if (options.yaml) {
+    std::cout << ToYaml(json(*answer));
   } else {
     std::cout << text(*answer);
   }
-  return 0;
+  const absl::Status unseen = seen == nullptr ? absl::OkStatus() : seen(*answer);
+  return unseen.ok() ? 0 : Fail(options, unseen);
 }
 
 // Runs a command that computes on this machine.
@@ -56,10 +70,7 @@ int RunOnBackend(const Options& options) {
     wanted.threads = std::clamp<int>(std::thread::hardware_concurrency(), 1, kernels::kMaxThreads);
   }
   const absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::CreateBackend(wanted);
-  if (!backend.ok()) {
-    std::cerr << "kaonctl: " << backend.status() << "\n";
-    return 1;
-  }
+  if (!backend.ok()) return Fail(options, backend.status());
   if (options.command == Command::kMeasureForms) {
     return Print<FormTimes>(options, MeasureForms(**backend), FormTimesJson, FormTimesText);
   }
@@ -72,6 +83,8 @@ int RunOffline(const Options& options) {
   switch (options.command) {
     case Command::kCheckpointExport:
       return Print(options, ExportCheckpoint(options), ExportedJson, ExportedText);
+    case Command::kVersion:
+      return Print<VersionFacts>(options, ReadVersion(), VersionJson, VersionsText);
     case Command::kCheckpointImport:
       return Print(options, ImportCheckpoint(options), CheckpointJson, CheckpointText);
     default:
@@ -81,7 +94,7 @@ int RunOffline(const Options& options) {
 
 absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
   BackendFacts facts;
-  KAON_ASSIGN_OR_RETURN(facts.status, calls.GetStatus());
+  KAON_ASSIGN_OR_RETURN(facts.status, calls.GetJobStatus());
   // Shards exist even before a job is registered.
   if (facts.status.job().empty()) return facts;
   KAON_ASSIGN_OR_RETURN(facts.job, calls.DescribeJob());
@@ -89,35 +102,62 @@ absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
   return facts;
 }
 
-// Any role may ask for health.
+absl::Status AllBackendsSeen(const BackendFacts& facts) { return AllShardsSeen(facts.status); }
+
+// Any role may ask for health, and a reader for everything that changes nothing.
 absl::Status CheckFiles(const Options& options) {
-  const bool any = options.command == Command::kHealth;
-  const client::CertificateUse use = {
-      .roles = any ? client::AllRoles() : std::vector<proto::Role>{proto::Role::kAdmin},
-      .calls = true};
+  std::vector<proto::Role> roles = {proto::Role::kAdmin};
+  if (IsReadOnly(options.command)) roles.push_back(proto::Role::kReader);
+  if (options.command == Command::kHealth) roles = client::AllRoles();
+  const client::CertificateUse use = {.roles = roles, .calls = true};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(options.tls, use));
   if (!warning.empty()) std::cerr << "kaonctl: warning: " << warning << "\n";
   return absl::OkStatus();
 }
 
+// Asks before a command destroys something.
+absl::Status ConfirmCommand(const Options& options) {
+  if (options.confirmed) return absl::OkStatus();
+  const std::string id = options.checkpoint.empty() ? "the newest one" : options.checkpoint;
+  std::string what;
+  if (options.command == Command::kCheckpointRestore) {
+    what = absl::StrCat("replace the state of the job by checkpoint ", id);
+  } else if (options.command == Command::kCheckpointDelete) {
+    what = absl::StrCat("delete checkpoint ", id);
+  } else {
+    return absl::OkStatus();
+  }
+  return Confirm(what, isatty(STDIN_FILENO) == 1, std::cin, std::cerr);
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
   if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
-    std::cerr << "kaonctl: " << usable.message() << "\n";
-    return 2;
+    std::cerr << UsageErrorText(std::string(usable.message()), options.json);
+    return kExitUsage;
+  }
+  if (const absl::Status confirmed = ConfirmCommand(options); !confirmed.ok()) {
+    return Fail(options, confirmed);
   }
   const AdminCalls calls(options);
   switch (options.command) {
     case Command::kStatus:
-      return Print(options, calls.GetStatus(), StatusJson, StatusText);
+      if (!options.shard.empty()) {
+        return Print(options, calls.DescribeShard(), OneShardJson, OneShardText);
+      }
+      return Print(options, calls.GetJobStatus(), StatusJson,
+                   options.wide ? StatusWideText : StatusText);
+    case Command::kWorkerList:
+      return Print(options, calls.GetHolderStatus(), WorkerListJson, WorkerListText);
     case Command::kStatusEvents:
-      return Print(options, calls.GetStatus(), StatusJson, EventsText);
+      return Print(options, calls.GetJobStatus(), StatusJson, EventsText, AllShardsSeen);
     case Command::kJobShow:
       return Print(options, calls.DescribeJob(), JobJson, JobText);
     case Command::kJobEffective:
       return Print(options, calls.DescribeJob(), EffectiveJson, EffectiveText);
     case Command::kParameters:
-      return Print(options, calls.ListParameters(), ParametersJson, ParametersText);
+      return Print(options, calls.ListParameters(), ParametersJson, ParametersText,
+                   AllParametersSeen);
     case Command::kParameterStats:
       return Print(options, calls.GetParameterStats(), ParameterStatsJson, ParameterStatsText);
     case Command::kParameterDiagnostics:
@@ -126,14 +166,14 @@ int Run(const Options& options) {
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
     case Command::kStepPhases:
-      return Print(options, calls.StepHistory(), PhasesJson, PhasesText);
+      return Print(options, calls.StepHistory(), PhasesJson, PhasesText, AllPhasesSeen);
     case Command::kDigest:
       return Print(options,
-                   AskDigests([&calls] { return calls.GetStatus(); },
+                   AskDigests([&calls] { return calls.GetJobStatus(); },
                               [] { PauseFor(absl::Milliseconds(50)); }),
                    DigestsJson, DigestsText);
     case Command::kBackend:
-      return Print(options, AskBackend(calls), BackendJson, BackendText);
+      return Print(options, AskBackend(calls), BackendJson, BackendText, AllBackendsSeen);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kCheckpointList:
@@ -142,17 +182,23 @@ int Run(const Options& options) {
       return Print(options, calls.VerifyCheckpoint(), CheckpointJson, CheckpointText);
     case Command::kCheckpointCreate:
       return Print(options, calls.CreateCheckpoint(), CheckpointJson, CheckpointText);
+    case Command::kCheckpointDelete:
+      return Print(options, calls.DeleteCheckpoint(), DeletedJson, DeletedText);
     case Command::kCheckpointRestore:
       return Print(options, RestoreCheckpoint(calls, options), RestoredJson, RestoredText);
     default:
-      break;
+      return Print<HealthReport>(options, calls.CheckHealth(), HealthJson, HealthText, AllServe);
   }
-  const absl::StatusOr<std::vector<HealthRow>> rows = calls.CheckHealth();
-  int status = Print(options, rows, HealthJson, HealthText);
-  for (const HealthRow& row : *rows) {
-    if (!row.serving) status = 1;
-  }
-  return status;
+}
+
+int RunOrWatch(const Options& options) {
+  if (!options.watch_seconds.has_value()) return Run(options);
+  return Watch([&options] { return Run(options); },
+               [&options] {
+                 PauseFor(absl::Seconds(*options.watch_seconds));
+                 return std::cout.good();
+               },
+               isatty(STDOUT_FILENO) == 1, std::cout);
 }
 
 }  // namespace
@@ -166,5 +212,5 @@ int main(int argc, char** argv) {
   }
   // gRPC's own log would mix with the line that states the error.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  return kaon::admin_cli::Run(*parsed.options);
+  return kaon::admin_cli::RunOrWatch(*parsed.options);
 }

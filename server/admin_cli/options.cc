@@ -1,14 +1,17 @@
 #include "server/admin_cli/options.h"
 
 #include <CLI/CLI.hpp>
+#include <fstream>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/environment.h"
 #include "client/number_flags.h"
 #include "client/transport/loopback.h"
 #include "proto/text.h"
+#include "proto/version.h"
+#include "server/admin_cli/completion.h"
+#include "server/admin_cli/exit_status.h"
 
 namespace kaon::admin_cli {
 
@@ -18,12 +21,11 @@ constexpr char kFooter[] =
     "Where the cluster is: --endpoints with --tls-dir (or --ca, --cert, --key), or --dir, the\n"
     "directory that deploy/quickstart.sh --keep-running names. A flag beats its KAON_ variable,\n"
     "and both beat what --dir says.\n"
-    "Exit status: 0 done, 1 the service cannot be reached or refused, or is not healthy, or a row\n"
-    "of verify-numerics failed, 2 wrong command line.\n"
     "Examples:\n"
     "  kaonctl --dir ~/kaon status\n"
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
     "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
+    "  kaonctl --dir ~/kaon --watch 2 status\n"
     "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
     "  kaonctl --dir ~/kaon job set world_size=4\n"
     "  kaonctl checkpoint export run-1-42 --checkpoint-dir /ckpt --out run.safetensors\n"
@@ -33,6 +35,7 @@ constexpr char kFooter[] =
 struct Typed {
   Options options;
   std::string output = "table";
+  std::string shell;
   bool effective = false;
   bool events = false;
   bool phases = false;
@@ -47,19 +50,26 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--endpoints", typed.options.endpoints, "Coordinators, host:port, comma-separated")
       ->delimiter(',')
       ->envname(client::kEndpointsVariable);
-  app.add_option("--tls-dir", typed.tls_directory, "Directory with ca.crt, admin.crt, admin.key")
+  app.add_option("--tls-dir", typed.tls_directory,
+                 "Directory with ca.crt, and admin.crt and .key or else reader.crt and .key")
       ->envname(client::kTlsDirectoryVariable);
   app.add_option("--ca", typed.options.tls.ca, "CA certificate, PEM")->envname(client::kCaVariable);
   app.add_option("--cert", typed.options.tls.certificate, "Admin certificate, PEM")
       ->envname(client::kCertificateVariable);
   app.add_option("--key", typed.options.tls.private_key, "Its private key, PEM")
       ->envname(client::kPrivateKeyVariable);
-  app.add_option("-o,--output", typed.output, "table or json")
-      ->check(CLI::IsMember({"table", "json"}))
+  app.add_option("--shard", typed.options.shard,
+                 "health, status: ask this one shard, host:port, and no coordinator");
+  app.add_option("-o,--output", typed.output, "table, wide (more columns), json or yaml")
+      ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
       ->capture_default_str();
   app.add_option("--timeout", typed.options.timeout_seconds, "Seconds for each call")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
+  app.add_option("--watch", typed.options.watch_seconds,
+                 "Repeat a command that only reads, with so many seconds between")
+      ->check(CLI::Range(0.1, 3600.0));
+  app.set_version_flag("--version", proto::VersionText("kaonctl"));
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 
@@ -92,6 +102,12 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   restore->add_option("ID", options.checkpoint, "Its id (default: the newest good one)");
   restore->add_option("--expect-step", options.expected_step,
                       "Only if the job is at this one or further (default: the one it is at now)");
+  CLI::App* deleted = AddCommand(*checkpoint, "delete", "Remove a checkpoint and its files",
+                                 Command::kCheckpointDelete, typed);
+  deleted->add_option("ID", options.checkpoint, "Its id")->required();
+  for (CLI::App* one : {restore, deleted}) {
+    one->add_flag("--yes", options.confirmed, "Do not ask; needed without a terminal");
+  }
   restore->add_flag("--allow-other-build", options.allow_other_build,
                     "Even if another build, backend or device class than the shards' wrote it");
   CLI::App* exported =
@@ -144,6 +160,23 @@ void AddJobCommands(CLI::App& app, Typed& typed) {
       "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30", typed.options);
 }
 
+void AddVerifyNumerics(CLI::App& app, Typed& typed) {
+  CLI::App* verify = AddCommand(app, "verify-numerics",
+                                "Every rule on this machine beside float64; needs no cluster",
+                                Command::kVerifyNumerics, typed);
+  verify->add_option("--backend", typed.options.backend, "cpu, or the name of a plugin")
+      ->capture_default_str();
+  verify
+      ->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: amx, onednn or reference")
+      ->check(CLI::IsMember({"amx", "onednn", "reference"}))
+      ->capture_default_str();
+  verify
+      ->add_option("--isa", typed.options.isa,
+                   "Instruction set of cpu's own loops: widest, avx512, avx2 or scalar")
+      ->check(CLI::IsMember({"widest", "avx512", "avx2", "scalar"}))
+      ->capture_default_str();
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -179,6 +212,18 @@ void AddCommands(CLI::App& app, Typed& typed) {
       ->add_flag("--measure", typed.measure,
                  "Time Muon's update in standard and Gram form on this machine; needs no cluster");
   add(app, "health", "Whether every server is serving", Command::kHealth);
+  CLI::App* worker = app.add_subcommand("worker", "Workers of the job");
+  worker->require_subcommand(1);
+  worker->fallthrough();
+  add(*worker, "list", "Every worker that has joined: attempt, step, gradient norm",
+      Command::kWorkerList);
+  add(app, "version", "Version, commit, build and what backends this machine has",
+      Command::kVersion);
+  CLI::App* completion = app.add_subcommand(
+      "completion", "Print a script; use it by: source <(kaonctl completion bash)");
+  completion->add_option("SHELL", typed.shell, "bash or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
   CLI::App* group = app.add_subcommand("group", "Groups of hyper-parameters");
   group->require_subcommand(1);
   group->fallthrough();
@@ -194,45 +239,31 @@ void AddCommands(CLI::App& app, Typed& typed) {
       });
   AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
   AddCheckpointCommands(app, typed);
-  CLI::App* verify =
-      add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",
-          Command::kVerifyNumerics);
-  verify->add_option("--backend", typed.options.backend, "cpu, or the name of a plugin")
-      ->capture_default_str();
-  verify
-      ->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: amx, onednn or reference")
-      ->check(CLI::IsMember({"amx", "onednn", "reference"}))
-      ->capture_default_str();
-  verify
-      ->add_option("--isa", typed.options.isa,
-                   "Instruction set of cpu's own loops: widest, avx512, avx2 or scalar")
-      ->check(CLI::IsMember({"widest", "avx512", "avx2", "scalar"}))
-      ->capture_default_str();
+  AddVerifyNumerics(app, typed);
 }
 
 absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
   if (typed.options.endpoints.empty()) {
-    const absl::StatusOr<std::string> endpoint = client::EndpointIn(directory);
-    if (!endpoint.ok()) {
-      return absl::NotFoundError(absl::StrCat("--dir: ", endpoint.status().message()));
+    const std::string path = directory + "/coordinator.port";
+    std::ifstream file(path);
+    int port = 0;
+    if (!(file >> port)) {
+      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::OneLine(path), "'"));
     }
-    typed.options.endpoints.push_back(*endpoint);
+    typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
   }
   if (typed.tls_directory.empty()) typed.tls_directory = directory + "/tls";
   return absl::OkStatus();
 }
 
-absl::Status Resolve(Typed& typed) {
-  Options& options = typed.options;
-  options.json = typed.output == "json";
-  if (typed.effective) options.command = Command::kJobEffective;
-  if (typed.events) options.command = Command::kStatusEvents;
-  if (typed.phases) options.command = Command::kStepPhases;
-  if (typed.measure) options.command = Command::kMeasureForms;
-  if (IsOffline(options.command)) return absl::OkStatus();
-  if (!typed.directory.empty()) {
-    const absl::Status read = ReadDirectory(typed.directory, typed);
-    if (!read.ok()) return read;
+absl::Status CheckAddresses(const Options& options) {
+  if (!options.shard.empty()) {
+    if (options.command != Command::kStatus && options.command != Command::kHealth) {
+      return absl::InvalidArgumentError("--shard is for health and status only");
+    }
+    if (!client::HostOf(options.shard).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shard is '", proto::Excerpt(options.shard), "', must be host:port"));
   }
   if (options.endpoints.empty()) {
     return absl::InvalidArgumentError("one of --endpoints and --dir is needed");
@@ -242,23 +273,85 @@ absl::Status Resolve(Typed& typed) {
     return absl::InvalidArgumentError(
         absl::StrCat("--endpoints names '", proto::Excerpt(endpoint), "', must be host:port"));
   }
-  if (!typed.tls_directory.empty()) {
-    client::FillTlsFiles(typed.tls_directory, "admin", options.tls);
-  }
   return absl::OkStatus();
+}
+
+// Names the files in --tls-dir. A directory without an admin's certificate may have a reader's.
+void CompleteTls(Typed& typed) {
+  if (typed.tls_directory.empty()) return;
+  const std::string start = typed.tls_directory + "/";
+  const bool is_reader =
+      !std::ifstream(start + "admin.crt").good() && std::ifstream(start + "reader.crt").good();
+  client::FillTlsFiles(typed.tls_directory, is_reader ? "reader" : "admin", typed.options.tls);
+}
+
+absl::Status Resolve(Typed& typed) {
+  Options& options = typed.options;
+  options.json = typed.output == "json";
+  options.yaml = typed.output == "yaml";
+  options.wide = typed.output == "wide";
+  if (typed.effective) options.command = Command::kJobEffective;
+  if (typed.events) options.command = Command::kStatusEvents;
+  if (typed.phases) options.command = Command::kStepPhases;
+  if (typed.measure) options.command = Command::kMeasureForms;
+  if (options.watch_seconds.has_value() && !IsReadOnly(options.command)) {
+    return absl::InvalidArgumentError("--watch repeats only commands that change nothing");
+  }
+  if (IsOffline(options.command)) return absl::OkStatus();
+  if (!typed.directory.empty()) {
+    const absl::Status read = ReadDirectory(typed.directory, typed);
+    if (!read.ok()) return read;
+  }
+  CompleteTls(typed);
+  return CheckAddresses(options);
+}
+
+// Returns whether the user asked for JSON, for an error that ended the parsing.
+bool WantsJson(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view word = argv[i];
+    if (word == "-ojson" || word == "--output=json") return true;
+    if (word == "json" &&
+        (absl::string_view(argv[i - 1]) == "-o" || absl::string_view(argv[i - 1]) == "--output")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+ParsedCommandLine UsageError(absl::string_view why, bool json) {
+  ParsedCommandLine parsed;
+  parsed.text = UsageErrorText(absl::StrCat(why, "; see kaonctl --help"), json);
+  parsed.exit_status = kExitUsage;
+  return parsed;
 }
 
 }  // namespace
 
 bool IsOffline(Command command) {
   return command == Command::kVerifyNumerics || command == Command::kMeasureForms ||
-         command == Command::kCheckpointExport || command == Command::kCheckpointImport;
+         command == Command::kCheckpointExport || command == Command::kCheckpointImport ||
+         command == Command::kVersion;
+}
+
+bool IsReadOnly(Command command) {
+  switch (command) {
+    case Command::kGroupSet:
+    case Command::kCheckpointCreate:
+    case Command::kCheckpointDelete:
+    case Command::kCheckpointExport:
+    case Command::kCheckpointImport:
+    case Command::kCheckpointRestore:
+      return false;
+    default:
+      return true;
+  }
 }
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   Typed typed;
   CLI::App app("Shows what a Kaon cluster is doing.", "kaonctl");
-  app.footer(kFooter);
+  app.footer(ExitStatusHelp() + kFooter);
   app.require_subcommand(1);
   AddGlobalOptions(app, typed);
   AddCommands(app, typed);
@@ -270,21 +363,23 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::CallForHelp&) {
     parsed.text = app.help();
     return parsed;
+  } catch (const CLI::CallForVersion& version) {
+    parsed.text = absl::StrCat(version.what(), "\n");
+    return parsed;
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> unknown = app.remaining();
     const std::string why = unknown.empty() ? proto::OneLine(error.what())
                                             : absl::StrCat("unknown command or flag '",
                                                            proto::Excerpt(unknown[0]), "'");
-    parsed.text = absl::StrCat("kaonctl: ", why, "; see kaonctl --help\n");
-    parsed.exit_status = 2;
+    return UsageError(why, WantsJson(argc, argv));
+  }
+  if (!typed.shell.empty()) {
+    parsed.text = CompletionScript(app, typed.shell);
     return parsed;
   }
   const absl::Status resolved = Resolve(typed);
   if (!resolved.ok()) {
-    parsed.text =
-        absl::StrCat("kaonctl: ", absl::string_view(resolved.message()), "; see kaonctl --help\n");
-    parsed.exit_status = 2;
-    return parsed;
+    return UsageError(resolved.message(), typed.options.json);
   }
   parsed.options = typed.options;
   return parsed;

@@ -34,15 +34,27 @@ enum class Command {
   kCheckpointExport,
   kCheckpointImport,
   kCheckpointRestore,
-  kCheckpointCreate
+  kCheckpointCreate,
+  kCheckpointDelete,
+  kWorkerList,
+  kVersion
 };
 
 struct Options {
   Command command = Command::kStatus;
   bool json = false;
+  bool yaml = false;
+  // Table with more columns.
+  bool wide = false;
+  // Repeats a command that only reads; absent = once.
+  std::optional<double> watch_seconds;
+  // The user has confirmed a command that destroys something.
+  bool confirmed = false;
   double timeout_seconds = 10;
   // Coordinators as host:port.
   std::vector<std::string> endpoints;
+  // health, status: ask this one shard, host:port, instead of a coordinator.
+  std::string shard;
   kaon::TlsFiles tls;
   // Empty = the only job.
   std::string job;
@@ -75,7 +87,11 @@ struct Options {
   std::string isa = "widest";
 };
 
-// Holds either the options or a text and an exit status: 0 for --help, 2 for a bad command line.
+// Returns whether the command changes nothing, so that a reader may run it and --watch repeat it.
+bool IsReadOnly(Command command);
+
+// Holds either the options or a text and an exit status: 0 for --help, --version and completion, 2
+// for a bad command line.
 struct ParsedCommandLine {
   std::optional<Options> options;
   std::string text;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/admin_cli/table.h"
+#include "server/admin_cli/units.h"
 
 namespace kaon::admin_cli {
 
@@ -43,8 +44,6 @@ std::string Cell(const Json& value) {
   if (value.is_number_float()) return absl::StrFormat("%.6g", value.get<double>());
   return value.dump();
 }
-
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string Heading(const std::string& name, const v1::ParameterPlacement& placement) {
   return absl::StrCat("parameter ", name, " (id ", placement.parameter_id(), ", group ",
@@ -98,7 +97,7 @@ std::string ParameterDiagnosticsText(const NamedDiagnostics& diagnostics) {
   for (const v1::StoredTensor& tensor : facts.tensors()) {
     table.AddRow(
         {tensor.name(), OrDash(tensor.dtype()), absl::StrJoin(tensor.shape(), "x"),
-         absl::StrCat(tensor.bytes()), tensor.tier(),
+         Bytes(tensor.bytes()), tensor.tier(),
          tensor.first_used_step() == 0 ? "-" : absl::StrCat("step ", tensor.first_used_step())});
   }
   return absl::StrCat(Heading(diagnostics.name, diagnostics.answer.placement()), "rule ",

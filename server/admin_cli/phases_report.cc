@@ -67,6 +67,17 @@ void AddRows(uint32_t shard, const v1::StepPhases& step, Table& table) {
 
 }  // namespace
 
+absl::Status AllPhasesSeen(const v1::StepHistoryResponse& history) {
+  std::string unseen;
+  for (const v1::ShardPhases& shard : history.phases()) {
+    if (shard.problem().empty()) continue;
+    absl::StrAppend(&unseen, unseen.empty() ? "" : "; ", "shard ", shard.shard(), ": ",
+                    shard.problem());
+  }
+  if (unseen.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("phases are unknown of ", unseen));
+}
+
 Json PhasesJson(const v1::StepHistoryResponse& history) {
   Json shards = Json::array();
   for (const v1::ShardPhases& shard : history.phases()) {
@@ -87,7 +98,8 @@ Json PhasesJson(const v1::StepHistoryResponse& history) {
                        {"idle_microseconds", OrNull(IdleOf(step))},
                        {"phases", std::move(phases)}});
     }
-    shards.push_back({{"shard", shard.shard()}, {"steps", std::move(steps)}});
+    shards.push_back(
+        {{"shard", shard.shard()}, {"steps", std::move(steps)}, {"problem", shard.problem()}});
   }
   return {{"shards", std::move(shards)}};
 }

@@ -6,9 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/status/status.h"
 #include "kaon/v1/admin.pb.h"
 
 namespace kaon::admin_cli {
+
+// UNAVAILABLE names every shard that did not tell its phases, and why.
+absl::Status AllPhasesSeen(const v1::StepHistoryResponse& history);
 
 // Grouped by shard.
 nlohmann::ordered_json PhasesJson(const v1::StepHistoryResponse& history);

@@ -1,6 +1,6 @@
 #include "server/admin_cli/report.h"
 
-#include <optional>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -8,12 +8,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "server/admin_cli/events_report.h"
 #include "server/admin_cli/table.h"
+#include "server/admin_cli/units.h"
 #include "server/admin_cli/worker_report.h"
-#include "server/config/durability.h"
 
 namespace kaon::admin_cli {
+
+Json TimeJson(int64_t unix_millis) {
+  return unix_millis == 0 ? Json() : Json(TimeText(unix_millis));
+}
 
 std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
 
@@ -33,132 +36,7 @@ std::string Word(v1::ClipPolicy policy) {
   return policy == v1::CLIP_POLICY_UNSPECIFIED ? "by rule"
                                                : Word(v1::ClipPolicy_Name(policy), "CLIP_POLICY_");
 }
-std::string DurabilityOf(const v1::ShardState& state) {
-  return config::DurabilityText(state.durability(), state.interval_steps());
-}
-
 std::string Number(double value) { return absl::StrFormat("%.6g", value); }
-
-std::string YesNo(bool value) { return value ? "yes" : "no"; }
-
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
-
-Json BallotJson(const v1::Ballot& ballot) {
-  return {{"counter", ballot.counter()},
-          {"incarnation", Hex(ballot.incarnation_high()) + Hex(ballot.incarnation_low())}};
-}
-
-// Returns the digest of the whole job, which is the sum of the shards' digests. Absent if a shard
-// did not describe itself.
-std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
-  uint64_t digest = 0;
-  for (const v1::ShardStatus& shard : status.shards()) {
-    if (!shard.connected()) return std::nullopt;
-    digest += shard.description().weights_digest();
-  }
-  return digest;
-}
-
-// For durability interval(K): steps that the job would lose if the shard restarted now and all
-// shards had this snapshot.
-uint64_t StepsBehindSnapshot(const v1::DescribeShardResponse& facts) {
-  const uint64_t step = facts.snapshot().step();
-  return facts.state().applied_step() - std::min(step, facts.state().applied_step());
-}
-
-Json ShardJson(const v1::ShardStatus& shard) {
-  Json row = {{"shard", shard.shard()},
-              {"address", shard.address()},
-              {"connected", shard.connected()},
-              {"problem", shard.problem()}};
-  if (!shard.has_description()) return row;
-  const v1::DescribeShardResponse& facts = shard.description();
-  row["applied_position"] = facts.state().applied_position();
-  row["applied_step"] = facts.state().applied_step();
-  row["applied_steps"] = facts.applied_steps();
-  row["skipped_steps"] = facts.skipped_steps();
-  row["durability"] = DurabilityOf(facts.state());
-  if (facts.state().interval_steps() > 0) {
-    row["rollback_needed"] = facts.state().rollback_needed();
-    row["steps_behind_snapshot"] = StepsBehindSnapshot(facts);
-  }
-  row["data_loss"] = facts.state().data_loss();
-  row["journal_bytes"] = facts.journal().bytes();
-  row["read_only_reason"] = facts.journal().read_only_reason();
-  row["recovered_entries"] = facts.journal().recovered_entries();
-  row["recovery_seconds"] = facts.journal().recovery_seconds();
-  row["torn_tail"] = facts.journal().torn_tail();
-  row["snapshot_position"] = facts.snapshot().position();
-  row["snapshot_step"] = facts.snapshot().step();
-  row["snapshot_bytes"] = facts.snapshot().bytes();
-  row["snapshot_seconds"] = facts.snapshot().seconds();
-  row["snapshot_in_progress"] = facts.snapshot().in_progress();
-  row["snapshot_problem"] = facts.snapshot().problem();
-  row["awaited_ranks"] = Json::array();
-  for (const uint32_t rank : facts.awaited_ranks()) row["awaited_ranks"].push_back(rank);
-  row["parameters"] = facts.parameters_size();
-  row["capacity_bytes"] = facts.capacity_bytes();
-  row["used_bytes"] = facts.used_bytes();
-  row["staging_bytes"] = facts.staging_bytes();
-  row["backend"] = facts.backend();
-  row["build"] = facts.build();
-  row["device_class"] = facts.device_class();
-  row["weights_digest"] = Hex(facts.weights_digest());
-  row["state_digest"] = Hex(facts.state_digest());
-  row["events"] = EventsJson(facts.events());
-  return row;
-}
-
-// Returns the most serious problem of a shard.
-std::string ProblemOf(const v1::ShardStatus& shard) {
-  if (!shard.problem().empty()) return shard.problem();
-  const v1::DescribeShardResponse& facts = shard.description();
-  if (!facts.state().data_loss().empty()) return facts.state().data_loss();
-  if (facts.state().rollback_needed()) return "restarted: the job must be rolled back";
-  if (!facts.journal().read_only_reason().empty()) {
-    return absl::StrCat("read-only: ", facts.journal().read_only_reason());
-  }
-  if (facts.snapshot().problem().empty()) return "";
-  return absl::StrCat("snapshot: ", facts.snapshot().problem());
-}
-
-// Returns the step that a restart begins from. Adds how many steps back that is, if a restart loses
-// them.
-std::string SnapshotText(const v1::DescribeShardResponse& facts) {
-  if (facts.snapshot().position() == 0) return "-";
-  const bool loses = facts.state().interval_steps() > 0;
-  return absl::StrCat("step ", facts.snapshot().step(),
-                      loses ? absl::StrCat(" (-", StepsBehindSnapshot(facts), ")") : "");
-}
-
-std::string ShardsText(const v1::GetStatusResponse& status) {
-  Table table({{"SHARD", kRight},
-               {"ADDRESS"},
-               {"CONNECTED"},
-               {"POSITION", kRight},
-               {"STEP", kRight},
-               {"APPLIED", kRight},
-               {"SKIPPED", kRight},
-               {"PARAMETERS", kRight},
-               {"USED BYTES", kRight},
-               {"CAPACITY", kRight},
-               {"DURABILITY"},
-               {"DISK BYTES", kRight},
-               {"SNAPSHOT", kRight},
-               {"BACKEND"},
-               {"PROBLEM"}});
-  for (const v1::ShardStatus& shard : status.shards()) {
-    const v1::DescribeShardResponse& facts = shard.description();
-    table.AddRow({absl::StrCat(shard.shard()), shard.address(), YesNo(shard.connected()),
-                  absl::StrCat(facts.state().applied_position()),
-                  absl::StrCat(facts.state().applied_step()), absl::StrCat(facts.applied_steps()),
-                  absl::StrCat(facts.skipped_steps()), absl::StrCat(facts.parameters_size()),
-                  absl::StrCat(facts.used_bytes()), absl::StrCat(facts.capacity_bytes()),
-                  DurabilityOf(facts.state()), absl::StrCat(facts.journal().bytes()),
-                  SnapshotText(facts), OrDash(facts.backend()), OrDash(ProblemOf(shard))});
-  }
-  return table.ToString();
-}
 
 // Returns the train or load step of a record; null for a control entry.
 const v1::StepBody* StepOf(const v1::StepRecord& record) {
@@ -193,9 +71,11 @@ Json NormJson(bool is_taken, double norm) { return is_taken ? Json(norm) : Json(
 
 std::string NormText(bool is_taken, double norm) { return is_taken ? Number(norm) : "-"; }
 
-Json StepJson(const v1::StepRecord& record) {
+Json StepJson(const v1::StepRecord& record, int64_t decided_unix_millis) {
   const v1::StepDecision& decision = record.decision();
-  Json row = {{"position", record.plan().position()}, {"kind", KindOf(record)}};
+  Json row = {{"position", record.plan().position()},
+              {"kind", KindOf(record)},
+              {"decided", TimeJson(decided_unix_millis)}};
   if (record.plan().has_group_change()) {
     row["settings"] = Json::array();
     for (const v1::GroupSetting& setting : record.plan().group_change().settings()) {
@@ -255,34 +135,6 @@ Json StepJson(const v1::StepRecord& record) {
 }
 
 }  // namespace
-
-Json StatusJson(const v1::GetStatusResponse& status) {
-  Json json = {{"holder", status.holder()},
-               {"holder_address", status.holder_address()},
-               {"ballot", BallotJson(status.ballot())},
-               {"job", status.job()},
-               {"phase", status.phase()},
-               {"applied_step", status.applied_step()}};
-  const std::optional<uint64_t> digest = WeightsDigest(status);
-  json["weights_digest"] = digest.has_value() ? Json(Hex(*digest)) : Json(nullptr);
-  json["shards"] = Json::array();
-  for (const v1::ShardStatus& shard : status.shards()) json["shards"].push_back(ShardJson(shard));
-  json["workers"] = WorkersJson(status);
-  json["events"] = EventsJson(status.events());
-  return json;
-}
-
-std::string StatusText(const v1::GetStatusResponse& status) {
-  const std::optional<uint64_t> digest = WeightsDigest(status);
-  std::string text = absl::StrCat(
-      "job             ", OrDash(status.job()), "\nphase           ", OrDash(status.phase()),
-      "\napplied step    ", status.applied_step(), "\nholder          ",
-      status.holder() ? "this coordinator" : OrDash(status.holder_address()), " (ballot ",
-      status.ballot().counter(), ")\nweights digest  ", digest.has_value() ? Hex(*digest) : "-",
-      "\n\n", ShardsText(status));
-  absl::StrAppend(&text, "\n", WorkersText(status));
-  return text;
-}
 
 Json JobJson(const v1::JobDescription& job) {
   const v1::JobDefinition& definition = job.definition();
@@ -370,7 +222,28 @@ std::string MultipliersText(const v1::ParameterRow& row) {
                       Number(row.placement().weight_decay_multiplier()));
 }
 
+// Returns null if the shard did not tell the state.
+Json OfState(const v1::ParameterRow& row, uint64_t (v1::ParameterState::*value)() const) {
+  return row.has_state() ? Json((row.state().*value)()) : Json();
+}
+
+std::string Cell(const Json& value) { return value.is_null() ? "-" : value.dump(); }
+
 }  // namespace
+
+absl::Status AllParametersSeen(const std::vector<v1::ParameterRow>& parameters) {
+  std::set<uint32_t> shards;
+  size_t unseen = 0;
+  for (const v1::ParameterRow& row : parameters) {
+    if (row.has_state()) continue;
+    ++unseen;
+    shards.insert(row.placement().shard());
+  }
+  if (unseen == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("state of ", unseen, " of ", parameters.size(), " parameters is unknown: shard ",
+                   absl::StrJoin(shards, ", "), " did not answer; kaonctl status says why"));
+}
 
 Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
   Json rows = Json::array();
@@ -393,9 +266,9 @@ Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
          {"layout", row.placement().has_layout() ? Json(LayoutWord(row.placement().layout()))
                                                  : Json(nullptr)},
          {"blocks", BlocksJson(row)},
-         {"state_bytes", row.state().state_bytes()},
-         {"updates_applied", row.state().updates_applied()},
-         {"newton_schulz_updates", row.state().newton_schulz_updates()}});
+         {"state_bytes", OfState(row, &v1::ParameterState::state_bytes)},
+         {"updates_applied", OfState(row, &v1::ParameterState::updates_applied)},
+         {"newton_schulz_updates", OfState(row, &v1::ParameterState::newton_schulz_updates)}});
   }
   return {{"parameters", rows}};
 }
@@ -408,7 +281,7 @@ std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
                {"ROUTE"},
                {"GROUP"},
                {"SHARD", kRight},
-               {"STATE BYTES", kRight},
+               {"STATE", kRight},
                {"UPDATES", kRight},
                {"NEWTON-SCHULZ", kRight},
                {"NORM GROUP"},
@@ -417,22 +290,35 @@ std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
                {"MATRICES * SCALE"},
                {"REASON"}});
   for (const v1::ParameterRow& row : parameters) {
-    table.AddRow(
-        {absl::StrCat(row.placement().parameter_id()), row.spec().name(),
-         absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
-         row.spec().frozen() ? "frozen" : Word(row.rule()), OrDash(row.placement().group()),
-         absl::StrCat(row.placement().shard()), absl::StrCat(row.state().state_bytes()),
-         absl::StrCat(row.state().updates_applied()),
-         absl::StrCat(row.state().newton_schulz_updates()), NormText(row), MultipliersText(row),
-         row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
-         OrDash(BlocksText(row)), OrDash(row.placement().route_reason())});
+    table.AddRow({absl::StrCat(row.placement().parameter_id()), row.spec().name(),
+                  absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
+                  row.spec().frozen() ? "frozen" : Word(row.rule()),
+                  OrDash(row.placement().group()), absl::StrCat(row.placement().shard()),
+                  row.has_state() ? Bytes(row.state().state_bytes()) : "-",
+                  Cell(OfState(row, &v1::ParameterState::updates_applied)),
+                  Cell(OfState(row, &v1::ParameterState::newton_schulz_updates)), NormText(row),
+                  MultipliersText(row),
+                  row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
+                  OrDash(BlocksText(row)), OrDash(row.placement().route_reason())});
   }
   return table.ToString();
 }
 
+namespace {
+
+// Returns 0 if the coordinator that was asked does not know it.
+int64_t DecidedAt(const v1::StepHistoryResponse& history, const v1::StepRecord& record) {
+  const auto found = history.decided_unix_millis().find(record.plan().position());
+  return found == history.decided_unix_millis().end() ? 0 : found->second;
+}
+
+}  // namespace
+
 Json StepsJson(const v1::StepHistoryResponse& history) {
   Json rows = Json::array();
-  for (const v1::StepRecord& record : history.records()) rows.push_back(StepJson(record));
+  for (const v1::StepRecord& record : history.records()) {
+    rows.push_back(StepJson(record, DecidedAt(history, record)));
+  }
   return {{"steps", rows}};
 }
 
@@ -440,6 +326,7 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
   Table table({{"POSITION", kRight},
                {"KIND"},
                {"STEP", kRight},
+               {"DECIDED"},
                {"DECISION"},
                {"LOSS", kRight},
                {"GRAD NORM", kRight},
@@ -456,7 +343,8 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
                       norm.exempt() ? "exempt" : Number(norm.clip_factor()));
     }
     table.AddRow({absl::StrCat(record.plan().position()), KindOf(record),
-                  step == nullptr ? "-" : absl::StrCat(step->step()), Word(decision.outcome()),
+                  step == nullptr ? "-" : absl::StrCat(step->step()),
+                  OrDash(TimeText(DecidedAt(history, record))), Word(decision.outcome()),
                   decision.has_loss() ? Number(decision.loss()) : "-",
                   NormText(decision.has_grad_norm(), decision.grad_norm()),
                   NormText(decision.has_live_norm(), decision.live_norm()), OrDash(norms),
@@ -465,23 +353,37 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
   return table.ToString();
 }
 
-Json HealthJson(const std::vector<HealthRow>& rows) {
+absl::Status AllServe(const HealthReport& health) {
+  if (!health.shards.ok()) return health.shards;
+  std::vector<std::string> away;
+  for (const HealthRow& row : health.rows) {
+    if (!row.serving) away.push_back(absl::StrCat(row.role, " ", row.address));
+  }
+  if (away.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(away.size(), " of ", health.rows.size(),
+                                             " servers do not serve: ", absl::StrJoin(away, ", ")));
+}
+
+Json HealthJson(const HealthReport& health) {
   Json servers = Json::array();
-  bool healthy = true;
-  for (const HealthRow& row : rows) {
-    healthy = healthy && row.serving;
+  for (const HealthRow& row : health.rows) {
     servers.push_back({{"role", row.role},
                        {"address", row.address},
                        {"serving", row.serving},
                        {"status", row.status},
                        {"reason", row.reason}});
   }
-  return {{"healthy", healthy}, {"servers", servers}};
+  return {{"healthy", AllServe(health).ok()},
+          {"servers", servers},
+          {"shards_unknown", health.shards.ok() ? "" : health.shards.ToString()}};
 }
 
-std::string HealthText(const std::vector<HealthRow>& rows) {
+std::string HealthText(const HealthReport& health) {
   Table table({{"ROLE"}, {"ADDRESS"}, {"STATUS"}, {"REASON"}});
-  for (const HealthRow& row : rows) table.AddRow({row.role, row.address, row.status, row.reason});
+  for (const HealthRow& row : health.rows) {
+    table.AddRow({row.role, row.address, row.status, row.reason});
+  }
+  if (!health.shards.ok()) table.AddRow({"shards", "unknown", "UNKNOWN", health.shards.ToString()});
   return table.ToString();
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 
@@ -18,6 +19,9 @@ using Json = nlohmann::ordered_json;
 
 // Returns 16 hexadecimal digits, because JSON readers lose the low bits of 64-bit numbers.
 std::string Hex(uint64_t digest);
+
+// Returns a time of day as RFC 3339; null for 0, which is an unknown time.
+Json TimeJson(int64_t unix_millis);
 
 // The answer of one server to grpc.health.v1.Health/Check for the service that workers call.
 struct HealthRow {
@@ -30,20 +34,28 @@ struct HealthRow {
   std::string reason;
 };
 
-Json StatusJson(const v1::GetStatusResponse& status);
-std::string StatusText(const v1::GetStatusResponse& status);
+struct HealthReport {
+  std::vector<HealthRow> rows;
+  // OK if `rows` has every shard; otherwise why kaonctl could not list the shards.
+  absl::Status shards;
+};
 
 Json JobJson(const v1::JobDescription& job);
 std::string JobText(const v1::JobDescription& job);
 
+// UNAVAILABLE names the shards whose parameters have no state in the answer.
+absl::Status AllParametersSeen(const std::vector<v1::ParameterRow>& parameters);
+// The state of a parameter is null, and "-" in a table, if its shard did not answer.
 Json ParametersJson(const std::vector<v1::ParameterRow>& parameters);
 std::string ParametersText(const std::vector<v1::ParameterRow>& parameters);
 
 Json StepsJson(const v1::StepHistoryResponse& history);
 std::string StepsText(const v1::StepHistoryResponse& history);
 
-Json HealthJson(const std::vector<HealthRow>& rows);
-std::string HealthText(const std::vector<HealthRow>& rows);
+// OK if every server serves. Otherwise the error of `shards`, or UNAVAILABLE naming the servers.
+absl::Status AllServe(const HealthReport& health);
+Json HealthJson(const HealthReport& health);
+std::string HealthText(const HealthReport& health);
 
 }  // namespace kaon::admin_cli
 

@@ -10,6 +10,8 @@
 
 namespace kaon::admin_cli {
 
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
 void Table::AddRow(std::vector<std::string> cells) {

@@ -15,6 +15,9 @@ struct Column {
   Align align = Align::kLeft;
 };
 
+// Returns "-" for an empty text.
+std::string OrDash(const std::string& text);
+
 class Table {
  public:
   explicit Table(std::vector<Column> columns);

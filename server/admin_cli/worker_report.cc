@@ -1,6 +1,7 @@
 #include "server/admin_cli/worker_report.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "server/admin_cli/table.h"
 
 namespace kaon::admin_cli {
@@ -9,6 +10,12 @@ using Json = nlohmann::ordered_json;
 
 std::string AttemptText(const v1::Attempt& attempt) {
   return absl::StrCat(attempt.ballot().counter(), ".", attempt.number());
+}
+
+Json BallotJson(const v1::Ballot& ballot) {
+  return {{"counter", ballot.counter()},
+          {"incarnation",
+           absl::StrFormat("%016x%016x", ballot.incarnation_high(), ballot.incarnation_low())}};
 }
 
 Json WorkersJson(const v1::GetStatusResponse& status) {

@@ -15,8 +15,9 @@ constexpr Role kReaders[] = {Role::kWorker, Role::kReader};
 constexpr Role kRegistrars[] = {Role::kWorker, Role::kAdmin};
 constexpr Role kJobViewers[] = {Role::kWorker, Role::kReader, Role::kAdmin};
 constexpr Role kCoordinators[] = {Role::kCoordinator};
-constexpr Role kInspectors[] = {Role::kCoordinator, Role::kAdmin};
+constexpr Role kInspectors[] = {Role::kCoordinator, Role::kAdmin, Role::kReader};
 constexpr Role kAdmins[] = {Role::kAdmin};
+constexpr Role kViewers[] = {Role::kReader, Role::kAdmin};
 constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
                               Role::kShard};
 
@@ -38,17 +39,18 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Coordinator/BeginStep", kWorkers},
     {"/kaon.v1.Coordinator/AwaitStep", kWorkers},
 
-    {"/kaon.v1.Admin/GetStatus", kAdmins},
-    {"/kaon.v1.Admin/DescribeJob", kAdmins},
-    {"/kaon.v1.Admin/ListParameters", kAdmins},
-    {"/kaon.v1.Admin/StepHistory", kAdmins},
+    {"/kaon.v1.Admin/GetStatus", kViewers},
+    {"/kaon.v1.Admin/DescribeJob", kViewers},
+    {"/kaon.v1.Admin/ListParameters", kViewers},
+    {"/kaon.v1.Admin/StepHistory", kViewers},
     {"/kaon.v1.Admin/SetGroup", kAdmins},
-    {"/kaon.v1.Admin/GetParameterStats", kAdmins},
-    {"/kaon.v1.Admin/GetParameterDiagnostics", kAdmins},
+    {"/kaon.v1.Admin/GetParameterStats", kViewers},
+    {"/kaon.v1.Admin/GetParameterDiagnostics", kViewers},
     {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
-    {"/kaon.v1.Admin/ListCheckpoints", kAdmins},
-    {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/ListCheckpoints", kViewers},
+    {"/kaon.v1.Admin/VerifyCheckpoint", kViewers},
     {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

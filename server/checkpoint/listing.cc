@@ -1,5 +1,7 @@
 #include "server/checkpoint/listing.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_place.h"
 
@@ -21,6 +24,15 @@ absl::Status CheckSizes(CheckpointDirectory& directory, const v1::CheckpointMani
         OfState(directory.Open(file).status(), manifest.step(), manifest.position()));
   }
   return absl::OkStatus();
+}
+
+// Returns when the manifest was written, or 0 if the directory is none of the file system.
+int64_t CreatedMillis(const CheckpointDirectory& directory, const std::string& id) {
+  const std::string path =
+      absl::StrCat(directory.path(), "/", CheckpointDirectory::ManifestName(id));
+  struct stat facts;
+  if (stat(path.c_str(), &facts) != 0) return 0;
+  return absl::ToUnixMillis(absl::TimeFromTimespec(facts.st_mtim));
 }
 
 auto AgeOf(const v1::CheckpointSummary& summary) {
@@ -68,6 +80,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory&
     if (status.ok()) status = directory.CheckNotRemoved(id);
     if (status.ok()) {
       good.push_back(SummaryOf(*manifest));
+      good.back().set_created_unix_millis(CreatedMillis(directory, id));
     } else {
       bad.push_back(RowOf({id, status.ToString()}));
     }

@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "proto/version.h"
 
 namespace kaon::config {
 
@@ -156,6 +157,7 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   app.footer(
       "Every flag can also be set in --config FILE (textproto) or by its variable; the file is "
       "weakest, the flag strongest.");
+  app.set_version_flag("--version", proto::VersionText(command_line.program));
   std::string file;
   bool print = false;
   bool check = false;

@@ -209,7 +209,7 @@ absl::Status CoordinatorServer::Listen() {
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   admin_service_ = std::make_unique<AdminService>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
-      *keeper_, health_, counts_);
+      *keeper_, health_, counts_, watch_.decision_times());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);

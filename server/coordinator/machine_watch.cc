@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
 
@@ -72,6 +73,7 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     reopened_round_ = plan.round();
   } else if (message.has_decision()) {
     const v1::StepPlan& plan = message.decision().plan();
+    decision_times_.Note(plan.timeline(), plan.position(), monitor::UnixMillisNow());
     if (plan.position() <= decided_position_) return;
     decided_position_ = plan.position();
     if (plan.has_restore()) counts_.Add(Event::kRestore);

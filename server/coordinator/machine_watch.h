@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "server/coordinator/decision_times.h"
 #include "server/coordinator/machine/step_machine.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
@@ -36,6 +37,8 @@ class MachineWatch {
   void OnSent(const v1::CoordinatorToShard& message);
   // Call it when a checkpoint was created or abandoned. Any thread.
   void OnCheckpoint(const std::string& id, const absl::Status& status);
+  // Any thread.
+  const DecisionTimes& decision_times() const { return decision_times_; }
 
  private:
   void LookAtHolder(const StepMachine& machine);
@@ -54,6 +57,7 @@ class MachineWatch {
   v1::Ballot reopened_ballot_;
   uint64_t reopened_round_ = 0;
   uint64_t decided_position_ = 0;
+  DecisionTimes decision_times_;
 };
 
 }  // namespace kaon::coordinator

@@ -63,7 +63,7 @@ class Training:
         if path not in reasons[-1]:
             raise servers.Failure(f"the reason does not name {path}: {reasons[-1]}")
         health = self.cluster.kaonctl("health")
-        if health.returncode != 1 or health.stdout.count(b"NOT_SERVING") != 1:
+        if health.returncode != 4 or health.stdout.count(b"NOT_SERVING") != 1:
             raise servers.Failure(f"the read-only shard alone should be NOT_SERVING: {health.stdout}")
         why = re.search(rb"NOT_SERVING +read-only: (.*)", health.stdout)
         if why is None or path.encode() not in why.group(1):
@@ -203,7 +203,7 @@ def failing_checkpoint(training, what):
     with open(log, encoding="utf-8", errors="replace") as file:
         if "(INJECTED)" not in file.read():
             raise servers.Failure(f"{what}: the checkpoint ended before the fault: {said}")
-    if created.returncode != 1 or environment["KAON_CHECKPOINT_DIR"] not in said or "Input/output error" not in said:
+    if created.returncode == 0 or environment["KAON_CHECKPOINT_DIR"] not in said or "Input/output error" not in said:
         raise servers.Failure(f"{what}: kaonctl ended with status {created.returncode}: {said}")
     training.check_end()
     if training.cluster.processes[VICTIM].lives != 1 or not training.cluster.processes[VICTIM].running():

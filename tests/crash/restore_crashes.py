@@ -75,7 +75,7 @@ class Case:
             raise servers.Failure(f"the training is over, too early for a restore after step {step}")
 
     def ask_for_restore(self):
-        return subprocess.Popen(self.cluster.kaonctl_command("checkpoint", "restore", CHECKPOINT, "--timeout", "30"),
+        return subprocess.Popen(self.cluster.kaonctl_command("checkpoint", "restore", CHECKPOINT, "--yes", "--timeout", "30"),
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def timeline(self):

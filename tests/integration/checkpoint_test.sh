@@ -60,7 +60,7 @@ every_one_good "after a shard was killed"
 
 # Restores the first one while both workers run.
 wait_for 60 reached 30
-ctl checkpoint restore first >"$TEST_TMPDIR/restored" 2>&1 || fail "restore: $(cat "$TEST_TMPDIR/restored")"
+ctl checkpoint restore --yes first >"$TEST_TMPDIR/restored" 2>&1 || fail "restore: $(cat "$TEST_TMPDIR/restored")"
 wait_for 120 trained
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; cluster_show_logs "$DIR"; fail "kaon-train: exit status $?"; }
 grep -q "back to step" "$TEST_TMPDIR/service" || fail "kaon-train was not taken back"
@@ -94,7 +94,7 @@ with open(sys.argv[1], "r+b") as file:
 PY
 ctl checkpoint verify last >"$TEST_TMPDIR/verify" 2>&1 && fail "a damaged checkpoint passed"
 grep -q "DATA_LOSS.*$damaged" "$TEST_TMPDIR/verify" || fail "verify: $(cat "$TEST_TMPDIR/verify")"
-ctl -o json checkpoint restore >"$TEST_TMPDIR/newest" || fail "restore of the newest"
+ctl -o json checkpoint restore --yes >"$TEST_TMPDIR/newest" || fail "restore of the newest"
 ctl -o json digest >"$TEST_TMPDIR/digest"
 python3 - "$TEST_TMPDIR/newest" "$TEST_TMPDIR/digest" <<'PY' || fail "restore: $(cat "$TEST_TMPDIR/newest")"
 import json, sys

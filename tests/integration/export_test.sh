@@ -32,7 +32,7 @@ python3 tests/integration/check_export.py "$TEST_TMPDIR" || fail "the exported w
 export KAON_CHECKPOINT_DIR=$STARTED
 "$KAONCTL" checkpoint import "$TEST_TMPDIR/float32.safetensors" --job "$TEST_TMPDIR/job.json" --id begin || fail "import"
 start 3 1
-ctl checkpoint restore begin >"$TEST_TMPDIR/restored" || fail "restore: $(cat "$TEST_TMPDIR/restored")"
+ctl checkpoint restore --yes begin >"$TEST_TMPDIR/restored" || fail "restore: $(cat "$TEST_TMPDIR/restored")"
 ctl digest >"$TEST_TMPDIR/begun"
 python3 - "$TEST_TMPDIR/digest" "$TEST_TMPDIR/begun" <<'PY' || fail "the weights of the new job"
 import json, sys

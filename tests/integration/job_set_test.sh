@@ -57,7 +57,7 @@ for rank in 2 3; do
   grep -q "must be 0 .. 1 (the job's world_size is 2)" "$TEST_TMPDIR/rank-$rank" || fail "rank $rank: $(cat "$TEST_TMPDIR/rank-$rank")"
 done
 goes_on 2 "with less"
-ctl checkpoint restore four >/dev/null || give_up
+ctl checkpoint restore --yes four >/dev/null || give_up
 goes_on 2 "restored"
 launch 2 --workers 3
 wait_for 60 ended 2 || give_up
@@ -67,7 +67,7 @@ stop
 
 echo "== a job started from it has the workers of its trainers, who ask for as many as its first job did"
 start 2 4
-ctl checkpoint restore four >/dev/null || give_up
+ctl checkpoint restore --yes four >/dev/null || give_up
 for rank in 0 1; do launch "$rank" --workers 2; done
 goes_on 2 "started from the checkpoint"
 for rank in 0 1; do kill_trainer "$rank"; done

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/admin_cli/report.h"
+#include "server/admin_cli/status_report.h"
 #include "tests/integration/job_parts.h"
 #include "tests/integration/trained_job.h"
 

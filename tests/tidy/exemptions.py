@@ -4,6 +4,8 @@ _WIRE_NAME = "the data plane's name on the wire (protocol.md)"
 _OWN_MUTEX = "this is where Mutex is made of std::mutex"
 _PUBLIC = "public headers use the standard library only; Mutex needs Abseil's attributes"
 
+_FOR_PEOPLE = "shows people the time of day, and decides nothing"
+
 _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-process cluster; alone it does nothing"
 
 _BOTH_TRANSPORTS = "tests/server/shard/transport/grpc_push_stream_test.cc, grpc_pull_stream_test.cc and shm_session_test.cc drive it over both transports"
@@ -47,6 +49,7 @@ EXEMPT = {
     ("skipped-test", "tests/kernels/cpu/update_workspace_test.cc"): _TILES,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
     ("type-name", "server/shard/transport/shard_service.h"): _WIRE_NAME,
+    ("wall-clock", "server/monitor/wall_clock.h"): _FOR_PEOPLE,
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,
     ("mutex", "client/kaon/future.h"): _PUBLIC,
     ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,

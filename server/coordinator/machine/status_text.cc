@@ -37,15 +37,19 @@ std::string IdleText(const std::vector<ShardView>& shards) {
                       same.ok() ? "" : ", and none can be: ", same.message());
 }
 
+// Returns "rank 0, 1" with at most kRanksShown of the ranks.
+std::string RanksText(std::vector<uint32_t> ranks) {
+  const size_t more = ranks.size() > kRanksShown ? ranks.size() - kRanksShown : 0;
+  ranks.resize(ranks.size() - more);
+  return absl::StrCat("rank ", absl::StrJoin(ranks, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
 std::string ReadyText(const StatusFacts& facts) {
   if (!facts.job.registration) return IdleText(facts.shards);
   const uint64_t step = facts.job.NextStep();
-  std::vector<uint32_t> missing = facts.membership.MissingRanks(step);
-  const size_t more = missing.size() > kRanksShown ? missing.size() - kRanksShown : 0;
-  missing.resize(missing.size() - more);
   return absl::StrCat(facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights",
-                      ": waiting for rank ", absl::StrJoin(missing, ", "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      ": waiting for ", RanksText(facts.membership.MissingRanks(step)),
                       LostText(facts.membership.lost()));
 }
 
@@ -83,7 +87,11 @@ std::string WorkText(const StatusFacts& facts) {
     case MachinePhase::kRound:
       break;
   }
-  return absl::StrCat(NameOfEntry(facts.plan), " round ", facts.plan.round(), ": ", shards,
+  const std::string gone = facts.absent.empty()
+                               ? ""
+                               : absl::StrCat("waiting for ", RanksText(facts.absent),
+                                              ", whose workers are not connected, then ");
+  return absl::StrCat(NameOfEntry(facts.plan), " round ", facts.plan.round(), ": ", gone, shards,
                       LostText(facts.membership.lost()));
 }
 

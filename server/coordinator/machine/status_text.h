@@ -2,6 +2,7 @@
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_STATUS_TEXT_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_STATUS_TEXT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct StatusFacts {
   const Membership& membership;
   // Plan of the open round.
   const v1::StepPlan& plan;
+  // Members of the open round that have no stream open, ascending.
+  std::vector<uint32_t> absent;
 };
 
 // Returns by shard why it takes no part; empty if it does.

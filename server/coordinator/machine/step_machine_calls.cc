@@ -92,7 +92,14 @@ absl::Status StepMachine::CheckAdmin(const std::string& job) const {
 }
 
 StatusFacts StepMachine::Facts() const {
-  return {phase_, stopped_, HolderHint(), options_.takeover, shards_, job_, membership_, plan_};
+  StatusFacts facts{phase_, stopped_, HolderHint(), options_.takeover, shards_, job_, membership_,
+                    plan_,  {}};
+  if (phase_ != Phase::kRound) return facts;
+  const std::set<uint32_t> there = results_.RanksThatAwait(plan_.step().step());
+  for (const v1::Member& member : plan_.step().members()) {
+    if (there.count(member.rank()) == 0) facts.absent.push_back(member.rank());
+  }
+  return facts;
 }
 
 CoordinatorSnapshot StepMachine::Snapshot() const {

@@ -176,13 +176,15 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
                            std::vector<std::string> addresses, CheckpointKeeper& checkpoints,
-                           const monitor::ServiceHealth& health, monitor::EventCounts& counts)
+                           const monitor::ServiceHealth& health, monitor::EventCounts& counts,
+                           const DecisionTimes& decision_times)
     : loop_(loop),
       links_(links),
       addresses_(std::move(addresses)),
       checkpoints_(checkpoints),
       health_(health),
-      counts_(counts) {}
+      counts_(counts),
+      decision_times_(decision_times) {}
 
 CallEnded AdminService::Act(const grpc::CallbackServerContext& context, std::string what) {
   // `what` comes from the caller: it may be long and contain any bytes.
@@ -200,6 +202,12 @@ AdminService::Finish AdminService::Finishing(const grpc::CallbackServerContext* 
     }
     reactor->Finish(proto::ToGrpc(status));
   };
+}
+
+void AdminService::AddTime(const v1::StepPlan& plan, v1::StepHistoryResponse& response) const {
+  const int64_t time = decision_times_.Of(plan.timeline(), plan.position());
+  if (time == 0) return;
+  (*response.mutable_decided_unix_millis())[plan.position()] = time;
 }
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
@@ -233,6 +241,8 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
       loop_.Post([this, finish, response](StepMachine& machine, absl::Time) {
         Gather([this, finish, response, snapshot = machine.Snapshot()](const ClusterView& view) {
           Fill(snapshot, view, *response);
+          response->set_time_unix_millis(monitor::UnixMillisNow());
+          response->set_started_unix_millis(started_unix_millis_);
           const std::string problem = health_.reason(kCheckpointCause);
           if (!problem.empty()) absl::StrAppend(response->mutable_phase(), "; ", problem);
           for (v1::EventCount& count : counts_.Happened()) {
@@ -303,7 +313,9 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
         [this, finish, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
           if (history.ok()) {
             for (v1::StepRecord& record : *history->mutable_records()) {
-              if (!record.plan().has_registration()) *response->add_records() = std::move(record);
+              if (record.plan().has_registration()) continue;
+              AddTime(record.plan(), *response);
+              *response->add_records() = std::move(record);
             }
           }
           if (!history.ok() || !request->with_phases()) return finish(history.status());

@@ -19,6 +19,7 @@
 #include "kaon/v1/admin.pb.h"
 #include "server/coordinator/checkpoint/checkpoint_keeper.h"
 #include "server/coordinator/cluster_view.h"
+#include "server/coordinator/decision_times.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/service/call_ended.h"
 #include "server/coordinator/service/request_lookup.h"
@@ -26,6 +27,7 @@
 #include "server/coordinator/shard_link.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
 
@@ -37,7 +39,7 @@ class AdminService : public v1::Admin::CallbackService {
   // service.
   AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
                CheckpointKeeper& checkpoints, const monitor::ServiceHealth& health,
-               monitor::EventCounts& counts);
+               monitor::EventCounts& counts, const DecisionTimes& decision_times);
 
   // RESOURCE_EXHAUSTED if too many requests wait in the coordinator. Other codes: admin.proto.
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
@@ -70,11 +72,16 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::VerifyCheckpointRequest* request,
                                              v1::VerifyCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::DeleteCheckpointRequest* request,
+                                             v1::DeleteCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* RestoreCheckpoint(grpc::CallbackServerContext* context,
                                               const v1::RestoreCheckpointRequest* request,
                                               v1::RestoreCheckpointResponse* response) override;
 
  private:
+  // Adds the time of a decision that this coordinator has made.
+  void AddTime(const v1::StepPlan& plan, v1::StepHistoryResponse& response) const;
   void Gather(std::function<void(ClusterView)> done);
   // Returns a callback for the answer to an admin's request. It logs the answer with the caller's
   // name.
@@ -109,9 +116,11 @@ class AdminService : public v1::Admin::CallbackService {
   MachineLoop& loop_;
   const ShardLinks& links_;
   const std::vector<std::string> addresses_;
+  const int64_t started_unix_millis_ = monitor::UnixMillisNow();
   CheckpointKeeper& checkpoints_;
   const monitor::ServiceHealth& health_;
   monitor::EventCounts& counts_;
+  const DecisionTimes& decision_times_;
 };
 
 }  // namespace kaon::coordinator

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
+#include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest_file.h"
@@ -161,6 +162,21 @@ grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerCon
     const absl::StatusOr<v1::CheckpointManifest> manifest = (*directory)->Verify(request->id());
     if (manifest.ok()) *response->mutable_checkpoint() = checkpoint::SummaryOf(*manifest);
     finish(manifest.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                                         const v1::DeleteCheckpointRequest* request,
+                                                         v1::DeleteCheckpointResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const CallEnded log = Act(*context, absl::StrCat("checkpoint delete ", request->id()));
+  checkpoints_.Run([log, reactor, request, response](const Directory& directory) {
+    const absl::StatusOr<v1::CheckpointManifest> removed =
+        directory.ok() ? (*directory)->Delete(request->id()) : directory.status();
+    if (removed.ok()) *response->mutable_checkpoint() = checkpoint::SummaryOf(*removed);
+    log(removed.status());
+    reactor->Finish(proto::ToGrpc(removed.status()));
   });
   return reactor;
 }

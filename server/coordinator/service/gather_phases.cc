@@ -1,7 +1,6 @@
 #include "server/coordinator/service/gather_phases.h"
 
 #include <atomic>
-#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -12,7 +11,7 @@ void GatherPhases(const std::vector<std::unique_ptr<ShardLink>>& links, v1::Read
                   absl::Duration timeout,
                   std::function<void(std::vector<v1::ShardPhases> phases)> done) {
   struct Gathering {
-    std::vector<std::optional<v1::ShardPhases>> answers;
+    std::vector<v1::ShardPhases> answers;
     std::function<void(std::vector<v1::ShardPhases>)> done;
     std::atomic<size_t> missing{0};
   };
@@ -25,17 +24,15 @@ void GatherPhases(const std::vector<std::unique_ptr<ShardLink>>& links, v1::Read
   for (size_t i = 0; i < links.size(); ++i) {
     links[i]->ReadHistory(read, timeout,
                           [gathering, i](absl::StatusOr<v1::ReadHistoryResponse> history) {
+                            v1::ShardPhases& phases = gathering->answers[i];
+                            phases.set_shard(static_cast<uint32_t>(i));
                             if (history.ok()) {
-                              v1::ShardPhases& phases = gathering->answers[i].emplace();
-                              phases.set_shard(static_cast<uint32_t>(i));
                               *phases.mutable_steps() = std::move(*history->mutable_phases());
+                            } else {
+                              phases.set_problem(history.status().ToString());
                             }
                             if (--gathering->missing > 0) return;
-                            std::vector<v1::ShardPhases> answered;
-                            for (std::optional<v1::ShardPhases>& one : gathering->answers) {
-                              if (one.has_value()) answered.push_back(*std::move(one));
-                            }
-                            gathering->done(std::move(answered));
+                            gathering->done(std::move(gathering->answers));
                           });
   }
 }

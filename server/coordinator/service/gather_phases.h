@@ -13,9 +13,9 @@
 
 namespace kaon::coordinator {
 
-// Reads the phases of the entries that `read` names. Each shard has `timeout` to answer. Omits a
-// shard that does not answer or has not reached those entries. Calls `done` once, on a thread of
-// gRPC, with the answers ordered by shard. `links` must outlive the calls.
+// Reads the phases of the entries that `read` names. Each shard has `timeout` to answer. The phases
+// of a shard that does not answer, or has not reached those entries, have a problem. Calls `done`
+// once, on a thread of gRPC, with the answers ordered by shard. `links` must outlive the calls.
 void GatherPhases(const std::vector<std::unique_ptr<ShardLink>>& links, v1::ReadHistoryRequest read,
                   absl::Duration timeout,
                   std::function<void(std::vector<v1::ShardPhases> phases)> done);

@@ -20,7 +20,11 @@ class FakeAdmin : public v1::Admin::Service {
   FakeAdmin() { shard.set_address("127.0.0.1:1"); }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
+    if (!refusal.ok()) return refusal;
     response->set_phase(phase);
+    response->set_holder(holder.empty());
+    response->set_holder_address(holder);
+    response->set_job(job);
     *response->add_shards() = shard;
     return grpc::Status::OK;
   }
@@ -53,7 +57,11 @@ class FakeAdmin : public v1::Admin::Service {
   }
 
   // Set before the calls.
+  grpc::Status refusal;
   std::string phase = "idle";
+  std::string job;
+  // Empty = this coordinator holds the shards.
+  std::string holder;
   v1::ShardStatus shard;
 };
 
@@ -125,7 +133,7 @@ TEST_F(AdminCallsTest, AsksForTheParameterThatIsNamed) {
 }
 
 TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {
-  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth().rows;
   ASSERT_EQ(rows.size(), 2);
   EXPECT_EQ(rows[0].role, "coordinator");
   EXPECT_TRUE(rows[0].serving) << rows[0].status;
@@ -138,7 +146,7 @@ TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {
 
 TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
   server_->GetHealthCheckService()->SetServingStatus("kaon.v1.Coordinator", false);
-  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth().rows;
   EXPECT_FALSE(rows[0].serving);
   EXPECT_EQ(rows[0].status, "NOT_SERVING");
 }
@@ -151,17 +159,63 @@ TEST_F(AdminCallsTest, HealthSaysWhyAServerDoesNotServe) {
   admin_.shard.set_address(options_.endpoints[0]);
   v1::DescribeShardResponse& facts = *admin_.shard.mutable_description();
   facts.mutable_journal()->set_read_only_reason("/data: No space left on device");
-  std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth().rows;
   ASSERT_EQ(rows.size(), 2);
   EXPECT_EQ(rows[0].reason, "stopped: DATA_LOSS: shard 0");
   EXPECT_EQ(rows[1].status, "NOT_SERVING");
   EXPECT_EQ(rows[1].reason, "read-only: /data: No space left on device");
   facts.mutable_state()->set_data_loss("its journal is damaged");
-  EXPECT_EQ(AdminCalls(options_).CheckHealth()[1].reason, "its journal is damaged");
+  EXPECT_EQ(AdminCalls(options_).CheckHealth().rows[1].reason, "its journal is damaged");
   // The coordinator may not reach one that kaonctl does.
   admin_.shard.clear_description();
   admin_.shard.set_problem("no route");
-  EXPECT_EQ(AdminCalls(options_).CheckHealth()[1].reason, "no route");
+  EXPECT_EQ(AdminCalls(options_).CheckHealth().rows[1].reason, "no route");
+}
+
+// A dead shard is invisible to a role that may not list the shards.
+TEST_F(AdminCallsTest, HealthThatCannotListTheShardsFailsAndSaysSo) {
+  admin_.refusal = {grpc::StatusCode::PERMISSION_DENIED, "role worker may not call GetStatus"};
+  const HealthReport health = AdminCalls(options_).CheckHealth();
+  ASSERT_EQ(health.rows.size(), 1);
+  EXPECT_TRUE(health.rows[0].serving);
+  EXPECT_EQ(AllServe(health).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(AllServe(health).message().find("role worker may not call GetStatus"),
+            absl::string_view::npos);
+}
+
+// A standby coordinator knows no worker, which is not the same as no worker.
+TEST_F(AdminCallsTest, WorkersAreAskedOfTheHolderAlone) {
+  EXPECT_TRUE(AdminCalls(options_).GetHolderStatus()->holder());
+  admin_.holder = "127.0.0.1:1";
+  const absl::Status elsewhere = AdminCalls(options_).GetHolderStatus().status();
+  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(elsewhere.message().find("coordinator 127.0.0.1:1"), absl::string_view::npos);
+  admin_.holder = options_.endpoints[0];
+  EXPECT_EQ(AdminCalls(options_).GetHolderStatus().status().message(),
+            "no coordinator that holds the shards can be asked: idle");
+}
+
+TEST_F(AdminCallsTest, AShardThatDoesNotAnswerIsNotHealthy) {
+  options_.shard = "127.0.0.1:1";
+  const HealthReport health = AdminCalls(options_).CheckHealth();
+  ASSERT_EQ(health.rows.size(), 1);
+  EXPECT_EQ(health.rows[0].role, "shard");
+  EXPECT_EQ(AllServe(health).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(AdminCalls(options_).DescribeShard().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(AdminCallsTest, StatusOfAnotherJobIsNotFound) {
+  options_.job = "b";
+  EXPECT_EQ(AdminCalls(options_).GetJobStatus().status().code(), absl::StatusCode::kUnavailable);
+  admin_.shard.set_connected(true);
+  EXPECT_EQ(AdminCalls(options_).GetJobStatus().status().message(),
+            "job \"b\": no job is registered");
+  admin_.job = "a";
+  const absl::Status other = AdminCalls(options_).GetJobStatus().status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(other.message(), "job \"b\": the job here is \"a\"");
+  options_.job = "a";
+  EXPECT_TRUE(AdminCalls(options_).GetJobStatus().ok());
 }
 
 }  // namespace

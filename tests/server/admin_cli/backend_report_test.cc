@@ -72,19 +72,19 @@ TEST(BackendReportTest, SaysWhatEachShardComputesWith) {
             R"("isa":"","threads":0,"device_class":"","memory_tier":"cuda:0",)"
             R"("capacity_bytes":16384,"build":""},)"
             R"({"shard":2,"address":"h:3","connected":false,"backend":"","gemm":"",)"
-            R"("isa":"","threads":0,"device_class":"","memory_tier":"",)"
-            R"("capacity_bytes":0,"build":""}])");
+            R"("isa":"","threads":null,"device_class":"","memory_tier":"",)"
+            R"("capacity_bytes":null,"build":""}])");
 }
 
 TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
   EXPECT_EQ(BackendText(Facts()),
             "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  MEMORY  CAPACITY  "
             "DEVICE  BUILD\n"
-            "    0  h:1      yes        cpu      amx   avx512        8  cpu         4096  "
+            "    0  h:1      yes        cpu      amx   avx512        8  cpu      4.0 KiB  "
             "Xeon    kaon 1\n"
-            "    1  h:2      yes        cuda     -     -             0  cuda:0     16384  "
+            "    1  h:2      yes        cuda     -     -             0  cuda:0  16.0 KiB  "
             "-       -\n"
-            "    2  h:3      no         -        -     -             0  -              0  "
+            "    2  h:3      no         -        -     -             -  -              -  "
             "-       -\n"
             "\n"
             "GROUP  ROWS  COLS  FORM      RESTARTS  DTYPE     STEPS  BATCHED  MATRICES  "

@@ -22,6 +22,7 @@ v1::CheckpointSummary Summary() {
   summary.set_position(42);
   summary.set_step(40);
   summary.set_bytes(123456);
+  summary.set_created_unix_millis(1795749300000);
   summary.set_num_shards(2);
   summary.set_weights_digest(0xabc);
   summary.set_state_digest(0xdef);
@@ -70,14 +71,17 @@ TEST(CheckpointCommandTest, ListHasEveryKeyAndProblemsAlone) {
   EXPECT_EQ(CheckpointsJson(response).dump(),
             R"({"checkpoints":[{"id":"run-1-42","job":"run","timeline":1,"position":42,"step":40,)"
             R"("bytes":123456,"shards":2,"weights_digest":"0000000000000abc",)"
-            R"("state_digest":"0000000000000def","problem":""},)"
+            R"("state_digest":"0000000000000def","created":"2026-11-27T03:15:00Z","problem":""},)"
             R"({"id":"old","problem":"DATA_LOSS: file old.manifest"}]})");
   EXPECT_EQ(
       CheckpointsText(response),
-      "ID        JOB  TIMELINE  POSITION  STEP   BYTES  SHARDS  WEIGHTS DIGEST    PROBLEM\n"
-      "run-1-42  run         1        42    40  123456       2  0000000000000abc\n"
-      "old       -           -         -     -       -       -  -                 DATA_LOSS: file "
-      "old.manifest\n");
+      "ID        JOB  TIMELINE  POSITION  STEP      BYTES  SHARDS  CREATED               WEIGHTS "
+      "DIGEST    PROBLEM\n"
+      "run-1-42  run         1        42    40  120.6 KiB       2  2026-11-27T03:15:00Z  "
+      "0000000000000abc\n"
+      "old       -           -         -     -          -       -  -                     -         "
+      " "
+      "       DATA_LOSS: file old.manifest\n");
 }
 
 TEST(CheckpointCommandTest, OneCheckpointIsItsFacts) {

@@ -101,10 +101,10 @@ def main(folder):
     del given["norm"]
     given["extra"] = ("F32", [1], b"\0\0\0\0")
     write_safetensors(source, given)
-    why = kaonctl("checkpoint", "import", source, "--job", job, "--checkpoint-dir", checkpoints, "--id", "other", status=1)
+    why = kaonctl("checkpoint", "import", source, "--job", job, "--checkpoint-dir", checkpoints, "--id", "other", status=2)
     assert "tensor 'norm' is missing; tensor 'extra' is no parameter of the job" in why, why
     assert not [name for name in os.listdir(checkpoints) if name.startswith("other")]
-    why = kaonctl("checkpoint", "export", "absent", "--checkpoint-dir", checkpoints, "--out", os.path.join(folder, "x"), status=1)
+    why = kaonctl("checkpoint", "export", "absent", "--checkpoint-dir", checkpoints, "--out", os.path.join(folder, "x"), status=3)
     assert "NOT_FOUND" in why and "absent.manifest" in why, why
 
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "server/admin_cli/report.h"
+#include "server/admin_cli/status_report.h"
 
 namespace kaon::admin_cli {
 namespace {
@@ -15,6 +15,7 @@ v1::GetStatusResponse Counted() {
   status.mutable_events(0)->set_count(3);
   v1::ShardStatus& shard = *status.add_shards();
   shard.set_shard(1);
+  shard.set_connected(true);
   v1::EventCount& refused = *shard.mutable_description()->add_events();
   refused.set_name("push_refused.unavailable");
   refused.set_count(uint64_t{1} << 40);
@@ -33,6 +34,14 @@ TEST(EventsReportTest, TextNamesTheServer) {
   EXPECT_NE(text.find("coordinator  takeover"), std::string::npos) << text;
   EXPECT_NE(text.find("shard 1      push_refused.unavailable  1099511627776"), std::string::npos)
       << text;
+}
+
+TEST(EventsReportTest, ShardThatDoesNotAnswerIsUnknown) {
+  v1::GetStatusResponse status = Counted();
+  v1::ShardStatus& away = *status.add_shards();
+  away.set_shard(2);
+  const std::string text = EventsText(status);
+  EXPECT_NE(text.find("shard 2      unknown"), std::string::npos) << text;
 }
 
 }  // namespace

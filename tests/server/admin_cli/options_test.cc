@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <string>
@@ -34,6 +35,8 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"health"}, Command::kHealth},
       {{"job", "show", "--effective"}, Command::kJobEffective},
       {{"steps", "--phases"}, Command::kStepPhases},
+      {{"worker", "list"}, Command::kWorkerList},
+      {{"checkpoint", "delete", "a"}, Command::kCheckpointDelete},
   };
   for (auto [words, command] : lines) {
     words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});
@@ -146,6 +149,10 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
       {{"group", "set", "g", "lr=1", "--endpoints", "a:1", "--expect-revision", "+1"}, "\"+1\""},
       {{"status", "--endpoints", "a:1, b:2"}, "--endpoints names ' b:2', must be host:port"},
       {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},
+      {{"steps", "--shard", "a:1"}, "--shard is for health and status only"},
+      {{"status", "--shard", "a"}, "--shard is 'a', must be host:port"},
+      {{"job", "set", "a=1", "--endpoints", "a:1", "--watch", "1"}, "--watch repeats only"},
+      {{"completion", "fish"}, "fish"},
   };
   for (const auto& [words, why] : lines) {
     const ParsedCommandLine parsed = Parse(words);
@@ -187,6 +194,50 @@ TEST(OptionsTest, OtherCheckpointCommandsAskTheCoordinator) {
   EXPECT_FALSE(Parse({"checkpoint", "list"}).options.has_value());
   EXPECT_FALSE(Parse({"checkpoint", "verify", "--endpoints", "c:1"}).options.has_value());
   EXPECT_FALSE(Parse({"checkpoint", "export", "a", "--out", "w"}).options.has_value());
+}
+
+TEST(OptionsTest, KnowsTheFormats) {
+  EXPECT_TRUE(Parse({"status", "--shard", "a:1", "-o", "yaml"}).options->yaml);
+  EXPECT_TRUE(Parse({"status", "--shard", "a:1", "-o", "wide"}).options->wide);
+  EXPECT_EQ(Parse({"status", "--shard", "a:1", "--watch", "2"}).options->watch_seconds, 2.0);
+}
+
+TEST(OptionsTest, ErrorsOfTheCommandLineAreJsonToo) {
+  for (const auto& words : {std::vector<const char*>{"explode", "-o", "json"},
+                            std::vector<const char*>{"explode", "--output=json"}}) {
+    EXPECT_EQ(Parse(words).text.rfind("{\n  \"error\"", 0), 0u) << Parse(words).text;
+  }
+}
+
+TEST(OptionsTest, ADirectoryWithAReadersCertificateAloneIsAReaders) {
+  const std::string directory = DirectoryWithPort("7700\n");
+  ASSERT_EQ(mkdir((directory + "/tls").c_str(), 0700), 0);
+  std::ofstream(directory + "/tls/reader.crt") << "x";
+  EXPECT_EQ(Parse({"--dir", directory.c_str(), "status"}).options->tls.certificate,
+            directory + "/tls/reader.crt");
+  std::ofstream(directory + "/tls/admin.crt") << "x";
+  EXPECT_EQ(Parse({"--dir", directory.c_str(), "status"}).options->tls.private_key,
+            directory + "/tls/admin.key");
+}
+
+TEST(OptionsTest, VersionAndCompletionNeedNoCluster) {
+  EXPECT_EQ(Parse({"version"}).options->command, Command::kVersion);
+  const ParsedCommandLine version = Parse({"--version"});
+  EXPECT_EQ(version.exit_status, 0);
+  EXPECT_EQ(version.text.rfind("kaonctl 0.", 0), 0u) << version.text;
+  EXPECT_NE(Parse({"completion", "bash"}).text.find("complete -o default -F _kaonctl kaonctl"),
+            std::string::npos);
+}
+
+TEST(OptionsTest, OnlyCommandsThatChangeNothingAreAReaders) {
+  for (const Command command : {Command::kStatus, Command::kSteps, Command::kCheckpointVerify,
+                                Command::kCheckpointList, Command::kHealth}) {
+    EXPECT_TRUE(IsReadOnly(command)) << static_cast<int>(command);
+  }
+  for (const Command command : {Command::kGroupSet, Command::kCheckpointCreate,
+                                Command::kCheckpointDelete, Command::kCheckpointRestore}) {
+    EXPECT_FALSE(IsReadOnly(command)) << static_cast<int>(command);
+  }
 }
 
 TEST(OptionsTest, HelpNamesEveryCommandAndExitsWithZero) {

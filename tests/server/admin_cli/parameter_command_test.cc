@@ -71,8 +71,8 @@ TEST(ParameterCommandTest, DiagnosticsTableHasARowForEachTensor) {
             "parameter h.weight (id 3, group muon, shard 1)\n"
             "rule muon, backend cpu/onednn\n"
             "TENSOR           DTYPE  SHAPE  BYTES  TIER  FIRST USED\n"
-            "gradient         -      2x3       24  cpu            -\n"
-            "momentum_buffer  int8   2x3       24  cpu       step 4\n");
+            "gradient         -      2x3     24 B  cpu            -\n"
+            "momentum_buffer  int8   2x3     24 B  cpu       step 4\n");
 }
 
 }  // namespace

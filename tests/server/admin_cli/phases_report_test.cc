@@ -50,11 +50,23 @@ TEST(PhasesReportTest, JsonHasTheDocumentedKeys) {
             R"({"shard":2,"steps":[{"position":6,"step":4,"total_microseconds":700,)"
             R"("hidden_microseconds":null,"idle_microseconds":null,)"
             R"("phases":[{"name":"apply","begin_microseconds":600,)"
-            R"("end_microseconds":700,"busy_microseconds":100,"hidden_microseconds":null}]}]})");
+            R"("end_microseconds":700,"busy_microseconds":100,"hidden_microseconds":null}]}],)"
+            R"("problem":""})");
   const auto& step = json["shards"][0]["steps"][0];
   EXPECT_EQ(step["hidden_microseconds"], 1500);
   EXPECT_EQ(step["idle_microseconds"], 2000);
   EXPECT_EQ(step["phases"][1]["hidden_microseconds"], 1600);
+}
+
+TEST(PhasesReportTest, FailsIfAShardDidNotTellItsPhases) {
+  v1::StepHistoryResponse history = TwoSteps();
+  EXPECT_TRUE(AllPhasesSeen(history).ok());
+  history.mutable_phases(1)->set_problem("UNAVAILABLE: connection refused");
+  const absl::Status unseen = AllPhasesSeen(history);
+  EXPECT_EQ(unseen.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(unseen.message().find("shard 2: UNAVAILABLE: connection refused"),
+            absl::string_view::npos)
+      << unseen;
 }
 
 }  // namespace

@@ -15,100 +15,6 @@ Message Parse(const std::string& text) {
   return message;
 }
 
-v1::GetStatusResponse TwoShards() {
-  return Parse<v1::GetStatusResponse>(R"(
-    holder: true ballot { counter: 3 incarnation_high: 1 incarnation_low: 2 }
-    shards { shard: 0 address: "127.0.0.1:1" connected: true description {
-      state { applied_position: 5 applied_step: 3 durability: DURABILITY_MODE_NONE }
-      applied_steps: 2 skipped_steps: 1 weights_digest: 0xffffffffffffffff backend: "cpu+onednn"
-      build: "kaon 1" device_class: "Xeon" } }
-    shards { shard: 1 address: "127.0.0.1:2" connected: true description { weights_digest: 3 } }
-    workers { rank: 1 attempt { ballot { counter: 3 } number: 7 } begun_step: 4 }
-    job: "run" phase: "step 4" applied_step: 3)");
-}
-
-TEST(StatusReportTest, WeightsDigestIsTheSumOfTheShards) {
-  EXPECT_EQ(StatusJson(TwoShards())["weights_digest"], "0000000000000002");
-}
-
-TEST(StatusReportTest, HasNoWeightsDigestWhileAShardIsAway) {
-  v1::GetStatusResponse status = TwoShards();
-  status.mutable_shards(1)->set_connected(false);
-  status.mutable_shards(1)->set_problem("connection refused");
-  EXPECT_TRUE(StatusJson(status)["weights_digest"].is_null());
-  EXPECT_NE(StatusText(status).find("connection refused"), std::string::npos);
-}
-
-TEST(StatusReportTest, JsonHasTheDocumentedKeys) {
-  const Json json = StatusJson(TwoShards());
-  EXPECT_EQ(json["phase"], "step 4");
-  EXPECT_EQ(json["applied_step"], 3);
-  EXPECT_EQ(json["ballot"]["incarnation"], "00000000000000010000000000000002");
-  EXPECT_EQ(json["shards"][0]["durability"], "none");
-  EXPECT_EQ(json["shards"][0]["skipped_steps"], 1);
-  EXPECT_EQ(json["shards"][0]["build"], "kaon 1");
-  EXPECT_EQ(json["shards"][0]["device_class"], "Xeon");
-  EXPECT_EQ(json["workers"][0]["attempt"], "3.7");
-}
-
-TEST(StatusReportTest, TextShowsTheDurabilityMode) {
-  EXPECT_NE(StatusText(TwoShards()).find("none"), std::string::npos);
-}
-
-TEST(StatusReportTest, ShowsWhatAShardKeepsOnDisk) {
-  v1::GetStatusResponse status = TwoShards();
-  v1::DescribeShardResponse& facts = *status.mutable_shards(0)->mutable_description();
-  facts.mutable_state()->set_durability(v1::DURABILITY_MODE_JOURNAL);
-  facts.mutable_journal()->set_bytes(123456);
-  facts.mutable_journal()->set_recovered_entries(7);
-  facts.mutable_journal()->set_recovery_seconds(0.5);
-  facts.mutable_journal()->set_torn_tail("12 bytes");
-  const Json row = StatusJson(status)["shards"][0];
-  EXPECT_EQ(row["durability"], "journal");
-  EXPECT_EQ(row["journal_bytes"], 123456);
-  EXPECT_EQ(row["recovered_entries"], 7);
-  EXPECT_EQ(row["recovery_seconds"], 0.5);
-  EXPECT_EQ(row["torn_tail"], "12 bytes");
-  EXPECT_EQ(row["read_only_reason"], "");
-  EXPECT_NE(StatusText(status).find("123456"), std::string::npos);
-}
-
-TEST(StatusReportTest, ShowsTheNewestSnapshotAndWhyThereIsNoNewerOne) {
-  v1::GetStatusResponse status = TwoShards();
-  EXPECT_EQ(StatusJson(status)["shards"][0]["snapshot_position"], 0);
-  v1::SnapshotStatus& snapshot =
-      *status.mutable_shards(0)->mutable_description()->mutable_snapshot();
-  snapshot.set_position(44);
-  snapshot.set_step(42);
-  snapshot.set_bytes(1000);
-  snapshot.set_seconds(0.5);
-  snapshot.set_in_progress(true);
-  snapshot.set_problem("no space left");
-  const Json row = StatusJson(status)["shards"][0];
-  EXPECT_EQ(row["snapshot_position"], 44);
-  EXPECT_EQ(row["snapshot_step"], 42);
-  EXPECT_EQ(row["snapshot_bytes"], 1000);
-  EXPECT_EQ(row["snapshot_seconds"], 0.5);
-  EXPECT_EQ(row["snapshot_in_progress"], true);
-  EXPECT_EQ(row["snapshot_problem"], "no space left");
-  EXPECT_NE(StatusText(status).find("step 42"), std::string::npos);
-  EXPECT_NE(StatusText(status).find("snapshot: no space left"), std::string::npos);
-}
-
-// P18: "service turns read-only (Pull works), says why".
-TEST(StatusReportTest, TextSaysWhyAShardIsReadOnly) {
-  v1::GetStatusResponse status = TwoShards();
-  status.mutable_shards(0)->mutable_description()->mutable_journal()->set_read_only_reason(
-      "no space left");
-  EXPECT_NE(StatusText(status).find("read-only: no space left"), std::string::npos);
-}
-
-TEST(StatusReportTest, TextNamesLostState) {
-  v1::GetStatusResponse status = TwoShards();
-  status.mutable_shards(0)->mutable_description()->mutable_state()->set_data_loss("state is gone");
-  EXPECT_NE(StatusText(status).find("state is gone"), std::string::npos);
-}
-
 v1::JobDescription Job() {
   return Parse<v1::JobDescription>(R"(
     definition { name: "run" world_size: 2 max_grad_norm: 1 matrix_group: "muon"
@@ -207,6 +113,15 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
   EXPECT_NE(text.find("adamw 2 x 0.5, muon 9 x exempt"), std::string::npos) << text;
 }
 
+TEST(StepsReportTest, ShowsWhenAStepWasDecidedIfThatIsKnown) {
+  v1::StepHistoryResponse history = History();
+  EXPECT_TRUE(StepsJson(history)["steps"][1]["decided"].is_null());
+  (*history.mutable_decided_unix_millis())[3] = 1795749300000;
+  EXPECT_EQ(StepsJson(history)["steps"][1]["decided"], "2026-11-27T03:15:00Z");
+  EXPECT_TRUE(StepsJson(history)["steps"][0]["decided"].is_null());
+  EXPECT_NE(StepsText(history).find("2026-11-27T03:15:00Z"), std::string::npos);
+}
+
 // [T3], [T5]: 0 is the norm of gradients that are all 0, and nothing else.
 TEST(StepsReportTest, ANormThatWasNotTakenIsNullAndADash) {
   const Json skipped = StepsJson(History())["steps"][1];
@@ -247,14 +162,37 @@ TEST(StepsReportTest, AChangeOfGroupsShowsWhatItSet) {
   EXPECT_NE(StepsText(history).find("adamw lr=0.5, adamw adamw.eps=1e-6"), std::string::npos);
 }
 
+TEST(ParametersReportTest, StateOfADeadShardIsUnknownAndNotZero) {
+  EXPECT_TRUE(AllParametersSeen({Rows()[0]}).ok());
+  const absl::Status unseen = AllParametersSeen(Rows());
+  EXPECT_EQ(unseen.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(
+      unseen.message(),
+      "state of 1 of 2 parameters is unknown: shard 0 did not answer; kaonctl status says why");
+  const Json row = ParametersJson(Rows())["parameters"][1];
+  for (const char* key : {"updates_applied", "newton_schulz_updates", "state_bytes"}) {
+    EXPECT_TRUE(row[key].is_null()) << key;
+  }
+}
+
 TEST(HealthReportTest, IsHealthyOnlyIfEveryServerServes) {
   const HealthRow good = {"coordinator", "127.0.0.1:1", true, "SERVING", ""};
   const HealthRow bad = {"shard", "127.0.0.1:2", false, "NOT_SERVING", "read-only: /data is full"};
-  EXPECT_EQ(HealthJson({good})["healthy"], true);
-  EXPECT_EQ(HealthJson({good, bad})["healthy"], false);
-  EXPECT_EQ(HealthJson({good, bad})["servers"][1]["reason"], "read-only: /data is full");
-  EXPECT_NE(HealthText({good, bad}).find("NOT_SERVING  read-only: /data is full"),
-            std::string::npos);
+  EXPECT_EQ(HealthJson({{good}, {}})["healthy"], true);
+  const HealthReport health = {{good, bad}, absl::OkStatus()};
+  EXPECT_EQ(HealthJson(health)["healthy"], false);
+  EXPECT_EQ(HealthJson(health)["servers"][1]["reason"], "read-only: /data is full");
+  EXPECT_NE(HealthText(health).find("NOT_SERVING  read-only: /data is full"), std::string::npos);
+  EXPECT_EQ(AllServe(health).message(), "1 of 2 servers do not serve: shard 127.0.0.1:2");
+}
+
+TEST(HealthReportTest, IsNotHealthyIfTheShardsAreUnknown) {
+  const HealthReport health = {{{"coordinator", "127.0.0.1:1", true, "SERVING", ""}},
+                               absl::PermissionDeniedError("role worker")};
+  EXPECT_EQ(HealthJson(health)["healthy"], false);
+  EXPECT_EQ(HealthJson(health)["shards_unknown"], "PERMISSION_DENIED: role worker");
+  EXPECT_NE(HealthText(health).find("PERMISSION_DENIED: role worker"), std::string::npos);
+  EXPECT_EQ(AllServe(health).code(), absl::StatusCode::kPermissionDenied);
 }
 
 }  // namespace

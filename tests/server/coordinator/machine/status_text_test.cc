@@ -22,7 +22,7 @@ class StatusTextTest : public testing::Test {
   }
 
   StatusFacts Facts(MachinePhase phase) {
-    return {phase, stopped_, "", absl::Seconds(1), shards_, job_, membership_, plan_};
+    return {phase, stopped_, "", absl::Seconds(1), shards_, job_, membership_, plan_, {}};
   }
   void TakeJobAfterStep(uint64_t step) {
     job_.Read(StateAfterStep(step));
@@ -79,12 +79,22 @@ TEST_F(StatusTextTest, SaysWhatToDoAboutAJobThatStopped) {
             "directories and run: kaonctl checkpoint restore");
 }
 
+// With all workers dead, the shards wait for nothing but them.
+TEST(StatusOfMachineTest, NamesTheRanksWhoseWorkersAreGone) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  EXPECT_THAT(harness.phase(), EndsWith("waiting for rank 0, 1, whose workers are not connected, "
+                                        "then waiting for shard 0, 1"));
+}
+
 TEST(StatusOfMachineTest, SaysWhyAPlanIsRefusedAgainAndAgain) {
   MachineHarness harness;
   harness.Train();
   for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
   const v1::StepPlan plan = *harness.SentPlan(0);
   harness.Vote(0, plan);
+  for (uint32_t rank : {0, 1}) harness.Await(rank, 1);
   harness.RefusePlan(1, "a rollback is needed", plan, std::nullopt, v1::REFUSAL_REASON_STALE_PLAN);
   EXPECT_THAT(harness.phase(), EndsWith("waiting for shard 1; shard 1: refuses: a rollback is "
                                         "needed"));

@@ -63,6 +63,22 @@ TEST_F(AdminServiceCheckpointTest, ListsWhatTheDirectoryHolds) {
   ASSERT_EQ(listed.checkpoints_size(), 2);
   EXPECT_EQ(listed.checkpoints(0).checkpoint().id(), "new");
   EXPECT_EQ(listed.checkpoints(1).checkpoint().id(), "old");
+  // It was written just now, by the clock of this machine.
+  EXPECT_GT(listed.checkpoints(0).checkpoint().created_unix_millis(), 1600000000000);
+}
+
+TEST_F(AdminServiceCheckpointTest, DeletesAnOldOneAndNotTheNewest) {
+  v1::DeleteCheckpointRequest request;
+  v1::DeleteCheckpointResponse response;
+  request.set_id("new");
+  EXPECT_EQ(Call(&v1::Admin::Stub::DeleteCheckpoint, *admin_, request, &response).code(),
+            absl::StatusCode::kFailedPrecondition);
+  request.set_id("old");
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DeleteCheckpoint, *admin_, request, &response).ok());
+  EXPECT_EQ(response.checkpoint().position(), 8u);
+  v1::VerifyCheckpointResponse verified;
+  EXPECT_EQ(Verify("old", &verified).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Verify("new", &verified).ok());
 }
 
 TEST_F(AdminServiceCheckpointTest, VerifiesAGoodOneAndNamesTheBadFileOfAnother) {

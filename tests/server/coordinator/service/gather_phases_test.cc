@@ -24,7 +24,7 @@ std::unique_ptr<ShardLink> LinkTo(const std::string& address) {
   return std::make_unique<ShardLink>(std::move(options), std::move(events));
 }
 
-TEST(GatherPhasesTest, LeavesOutTheShardThatDoesNotAnswer) {
+TEST(GatherPhasesTest, SaysWhichShardDoesNotAnswer) {
   FakeShard first;
   FakeShard third;
   std::vector<std::unique_ptr<ShardLink>> links;
@@ -37,11 +37,12 @@ TEST(GatherPhasesTest, LeavesOutTheShardThatDoesNotAnswer) {
       links, v1::ReadHistoryRequest(), absl::Seconds(10),
       [&gathered](std::vector<v1::ShardPhases> phases) { gathered.set_value(std::move(phases)); });
   const std::vector<v1::ShardPhases> phases = gathered.get_future().get();
-  ASSERT_EQ(phases.size(), 2u);
-  EXPECT_EQ(phases[0].shard(), 0u);
-  EXPECT_EQ(phases[1].shard(), 2u);
+  ASSERT_EQ(phases.size(), 3u);
+  for (uint32_t shard : {0, 1, 2}) EXPECT_EQ(phases[shard].shard(), shard);
+  EXPECT_EQ(phases[0].problem(), "");
+  EXPECT_EQ(phases[1].problem().rfind("UNAVAILABLE", 0), 0u) << phases[1].problem();
   // The coordinator asks for it, although the request left it open.
-  EXPECT_EQ(phases[1].steps_size(), 1);
+  EXPECT_EQ(phases[2].steps_size(), 1);
   for (const auto& link : links) link->Shutdown();
 }
 

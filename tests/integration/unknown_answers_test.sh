@@ -1,0 +1,66 @@
+#!/bin/bash
+# kaonctl on a cluster with a dead shard, and with the certificates of a reader and of a worker. A command that cannot
+# see something says so and fails; it never shows a zero or "healthy" for it.
+source tests/integration/real_cluster.sh
+export KAON_EXTRA_CERTIFICATE=reader=reader
+
+# as NAME COMMAND...: kaonctl with a certificate of the cluster.
+as() {
+  local name=$1
+  shift
+  "$KAONCTL" --endpoints "127.0.0.1:$(cat "$DIR/coordinator.port")" --ca "$DIR/tls/ca.crt" --cert "$DIR/tls/$name.crt" \
+    --key "$DIR/tls/$name.key" --timeout 20 "$@"
+}
+
+# expect STATUS WORDS COMMAND...: the command ends with the status and its output contains the words.
+expect() {
+  local wanted=$1 words=$2 status=0
+  shift 2
+  "$@" </dev/null >"$TEST_TMPDIR/answer" 2>&1 || status=$?
+  [ "$status" -eq "$wanted" ] || fail "$*: exit status $status, expecting $wanted: $(cat "$TEST_TMPDIR/answer")"
+  grep -qF -- "$words" "$TEST_TMPDIR/answer" || fail "$*: no '$words' in $(cat "$TEST_TMPDIR/answer")"
+}
+
+start 2 1
+train "$TEST_TMPDIR/service" --workers 1 --steps 5 || { cat "$TEST_TMPDIR/service"; exit 1; }
+first=127.0.0.1:$(cat "$DIR/shard-0.port")
+second=127.0.0.1:$(cat "$DIR/shard-1.port")
+
+# A reader sees all that an admin sees, and may change nothing.
+for command in status "status --events" "job show" "job show --effective" parameters steps "steps --phases" digest \
+  backend health "worker list"; do
+  # shellcheck disable=SC2086
+  as reader $command -o yaml >"$TEST_TMPDIR/answer" 2>&1 || fail "reader, $command: $(cat "$TEST_TMPDIR/answer")"
+done
+expect 0 "127.0.0.1" as reader health
+[ "$(grep -c SERVING "$TEST_TMPDIR/answer")" -eq 3 ] || fail "a reader's health: $(cat "$TEST_TMPDIR/answer")"
+expect 2 "reader" as reader job set world_size=2
+expect 5 "shards cannot be listed" as worker-0 health
+expect 5 '"healthy": false' as worker-0 health -o json
+expect 3 'the job here is "kaon-train"' as admin --job other status
+expect 3 'NOT_FOUND' as admin --job other digest
+expect 0 "SERVING" as reader --shard "$second" health
+expect 0 "kaon-train" as reader --shard "$second" status
+steps=$(as admin steps -o json | grep -c '"decided": "20')
+[ "$steps" -ge 5 ] || fail "only $steps steps have a time"
+
+cluster_kill "$DIR" shard-1
+expect 4 "shard $second" as reader health
+expect 4 '"updates_applied": null' as admin parameters -o json
+expect 4 "shard 1 did not answer" as admin parameters
+expect 4 "shard 1 at $second" as admin backend
+expect 4 "shard 1  unknown" as admin status --events
+expect 4 "shard 1: " as admin steps --phases
+expect 4 "shard 1" as admin digest
+expect 0 "-" as admin status
+grep -qE "$second  no   *- +- " "$TEST_TMPDIR/answer" || fail "a dead shard has numbers: $(cat "$TEST_TMPDIR/answer")"
+expect 0 "SERVING" as reader --shard "$first" health
+expect 4 "$second" as reader --shard "$second" health
+expect 4 "$second" as reader --shard "$second" status
+
+# Steps since its start are fewer than those of the shard that lived on; the table says which they are.
+cluster_revive_shard "$DIR" 1
+wait_for 60 as reader health >/dev/null 2>&1
+expect 0 "APPLIED SINCE START" as admin status -o wide
+stop
+finish

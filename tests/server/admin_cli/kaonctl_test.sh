@@ -1,0 +1,57 @@
+#!/bin/bash
+# What kaonctl does without a cluster: versions, exit statuses, errors as JSON, confirmation, and completion in a real
+# shell.
+set -uo pipefail
+
+KAONCTL=$PWD/server/admin_cli/kaonctl
+NOBODY=(--endpoints 127.0.0.1:1 --timeout 0.5)
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# expect STATUS WORDS COMMAND...: the command ends with the status and its output contains the words.
+expect() {
+  local wanted=$1 words=$2 status=0
+  shift 2
+  "$@" </dev/null >"$TEST_TMPDIR/out" 2>&1 || status=$?
+  [ "$status" -eq "$wanted" ] || fail "$*: exit status $status, expecting $wanted: $(cat "$TEST_TMPDIR/out")"
+  grep -qF -- "$words" "$TEST_TMPDIR/out" || fail "$*: no '$words' in $(cat "$TEST_TMPDIR/out")"
+}
+
+version=$(cat VERSION)
+for program in client/train/kaon-train server/admin_cli/kaonctl server/coordinator/kaon-coordinator server/shard/kaon-shard; do
+  expect 0 "$(basename "$program") $version (commit " "$PWD/$program" --version
+done
+expect 0 "\"version\": \"$version\"" "$KAONCTL" version -o json
+expect 0 "cuda_plugin: " "$KAONCTL" version -o yaml
+
+expect 4 "UNAVAILABLE: coordinator 127.0.0.1:1" "$KAONCTL" "${NOBODY[@]}" status
+expect 4 '"exit_status": 4' "$KAONCTL" "${NOBODY[@]}" status -o json
+expect 4 "1 of 1 servers do not serve: shard 127.0.0.1:1" "$KAONCTL" --shard 127.0.0.1:1 --timeout 0.5 health
+expect 4 "shard 127.0.0.1:1: " "$KAONCTL" --shard 127.0.0.1:1 --timeout 0.5 status
+expect 2 '"exit_status": 2' "$KAONCTL" explode -o json
+expect 6 "add --yes" "$KAONCTL" "${NOBODY[@]}" checkpoint restore
+expect 6 "would delete checkpoint a; without a terminal, add --yes" "$KAONCTL" "${NOBODY[@]}" checkpoint delete a
+expect 4 "UNAVAILABLE" "$KAONCTL" "${NOBODY[@]}" checkpoint delete a --yes
+
+# completes WORDS... EXPECTED: the last of the words is completed to it.
+completes() {
+  local expected=${*: -1}
+  COMP_WORDS=("${@:1:$#-1}") COMP_CWORD=$(($# - 2)) COMPREPLY=()
+  _kaonctl
+  [[ " ${COMPREPLY[*]} " == *" $expected "* ]] || fail "completion of ${COMP_WORDS[*]}: ${COMPREPLY[*]}"
+}
+# shellcheck source=/dev/null
+source <("$KAONCTL" completion bash)
+completes kaonctl stat status
+completes kaonctl checkpoint re restore
+completes kaonctl checkpoint restore --y --yes
+completes kaonctl -o json steps --ph --phases
+completes kaonctl steps --time --timeout
+"$KAONCTL" completion zsh | grep -q "^autoload -U +X bashcompinit" || fail "zsh"
+
+[ "$failures" -eq 0 ] || exit 1
+echo "PASSED"
