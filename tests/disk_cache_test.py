@@ -18,8 +18,8 @@ SCRIPTS = (
     ["tests/benchmark/run.sh"],
     ["deploy/quickstart.sh"],
 )
-BESIDE = ("deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh", "tests/mutation_driver.sh",
-          "tests/fuzz_coverage.py", "tests/count_results.py")
+BESIDE = ("deploy/bazel_server.sh", "deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh",
+          "tests/mutation_driver.sh", "tests/fuzz_coverage.py", "tests/count_results.py")
 # Builds nothing.
 BAZEL = """#!/bin/bash
 echo "$*" >>"$CALLS"
