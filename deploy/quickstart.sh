@@ -32,6 +32,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 source "$root/deploy/local_cluster.sh"
 # shellcheck source=deploy/progress.sh
 source "$root/deploy/progress.sh"
+# shellcheck source=deploy/bazel_server.sh
+source "$root/deploy/bazel_server.sh"
 
 shards=2
 workers=2
@@ -82,13 +84,6 @@ parse_command_line() {
   fi
 }
 
-# Whether Bazel's server for this checkout runs already; if not, it is not left behind either.
-bazel_is_running() {
-  local user_root=~/.cache/bazel/_bazel_${USER:-$(id -un)} pid
-  pid=$(cat "$user_root/$(printf %s "$root" | md5sum | cut -c1-32)/server/server.pid.txt" 2>/dev/null) &&
-    kill -0 "$pid" 2>/dev/null
-}
-
 # Runs a command in the background, so that a signal to this script is seen while it runs.
 start_supervised() {
   "$@" &
@@ -109,15 +104,15 @@ supervise() {
 }
 
 build() {
-  local was_running= options
-  bazel_is_running && was_running=1
+  local options
+  bazel_server_begin "$root"
   options=(--config=opt "--disk_cache=$("$root/deploy/disk_cache.sh")")
   cd "$root"
   PROGRESS_RUNNER=supervise with_progress building bazel build "${options[@]}" "${PROGRESS_OF_BAZEL[@]}" \
     --ui_event_filters=-info //server/coordinator:kaon-coordinator //server/shard:kaon-shard \
     //server/admin_cli:kaonctl //client/train:kaon-train || exit 1
   binaries=$(bazel info "${options[@]}" bazel-bin 2>/dev/null)
-  [ -n "$was_running" ] || bazel shutdown
+  bazel_server_end
   cd - >/dev/null
 }
 
@@ -141,6 +136,7 @@ finish() {
   trap '' INT TERM HUP
   trap - EXIT
   stop_running INT
+  bazel_server_end
   if [ -n "$is_claimed" ]; then
     if [ "$status" -ne 0 ] || [ -z "$keep_running" ]; then
       cluster_stop "$dir" || [ "$status" -ne 0 ] || status=1
@@ -266,6 +262,27 @@ show() {
   "$KAONCTL" --dir "$dir" steps --limit 5
 }
 
+# loss_of first|last: the training loss of that step line of the trainer.
+loss_of() {
+  local pick=head
+  [ "$1" = first ] || pick=tail
+  grep -E '^step +[0-9]+ .*loss [0-9]' "$dir/train.out" | $pick -n 1 | grep -o 'loss [0-9.]*' | cut -d ' ' -f 2
+}
+
+# Says that it worked, and what to do next.
+conclude() {
+  local first last
+  first=$(loss_of first) || first=
+  last=$(loss_of last) || last=
+  if [ -n "$first" ] && [ -n "$last" ]; then
+    say "It worked: $workers workers trained a model on $shards shards; the training loss went from $first to $last."
+  else
+    say "It worked: $workers workers trained a model on $shards shards."
+  fi
+  say "Next: train your own model ($root/README.md), see what a killed server does (deploy/quickstart.sh --chaos)," \
+    "look at a running cluster (deploy/quickstart.sh --keep-running, docs/kaonctl.md)."
+}
+
 # check_updates SUMMARY: the trainer derives its Newton-Schulz updates from the decisions it was told, as a worker may not
 # ask the shards; the admin may.
 check_updates() {
@@ -320,6 +337,7 @@ main() {
     say "stopping"
     cluster_stop "$dir"
   fi
+  conclude
   echo "$summary"
 }
 

@@ -19,8 +19,8 @@ SCRIPTS = (
     ["deploy/quickstart.sh"],
     ["deploy/install.sh"],
 )
-BESIDE = ("deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh", "tests/mutation_driver.sh",
-          "tests/fuzz_coverage.py", "tests/count_results.py")
+BESIDE = ("deploy/bazel_server.sh", "deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh",
+          "tests/mutation_driver.sh", "tests/fuzz_coverage.py", "tests/count_results.py")
 # Builds nothing.
 BAZEL = """#!/bin/bash
 echo "$*" >>"$CALLS"

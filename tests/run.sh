@@ -24,10 +24,15 @@ done
 
 # shellcheck source=deploy/progress.sh
 source "$root/deploy/progress.sh"
+# shellcheck source=deploy/bazel_server.sh
+source "$root/deploy/bazel_server.sh"
 "$root/deploy/install_packages.sh" --test
 cd "$root"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+# After Ctrl-C no Bazel server is left that was not there before. A run that ends keeps its server for the next one.
+bazel_server_begin "$root"
+trap 'bazel_server_end; exit 130' INT
 # Bazel uses the last attempts option whose pattern matches a label. count_results.py counts failures from the events.
 with_progress "tests" bazel test --keep_going --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "${PROGRESS_OF_BAZEL[@]}" \
   --ui_event_filters=-info "--build_event_json_file=$work/events.json" --flaky_test_attempts=2 \

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Tests of run.sh over a bazel that only writes down how it was called, and one passed case."""
 
+import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -14,6 +16,7 @@ echo "install $*" >>"$CALLS"
 """
 BAZEL = """#!/bin/bash
 echo "bazel $*" >>"$CALLS"
+[ "$1" != shutdown ] || exit 0
 for argument in "$@"; do
   case "$argument" in --build_event_json_file=*) events=${argument#*=} ;; esac
 done
@@ -36,7 +39,8 @@ class RunTest(unittest.TestCase):
         self.root = directory.name
         for name in ("tests", "deploy", "bin"):
             os.mkdir(os.path.join(self.root, name))
-        for name in ("tests/run.sh", "tests/count_results.py", "deploy/disk_cache.sh", "deploy/progress.sh"):
+        for name in ("tests/run.sh", "tests/count_results.py", "deploy/bazel_server.sh", "deploy/disk_cache.sh",
+                     "deploy/progress.sh"):
             shutil.copy(os.path.join(HERE, "..", name), os.path.join(self.root, name))
         for name, text in (("deploy/install_packages.sh", INSTALL), ("bin/bazel", BAZEL)):
             path = os.path.join(self.root, name)
@@ -84,6 +88,35 @@ class RunTest(unittest.TestCase):
         for label in ("//tests/crash:recovery_time_test", "//tests/network:chaos_test", "//tests/crashes:a_test",
                       "//tests/integration:a_test", "//tests/tidy:crash"):
             self.assertNotRegex(label, pattern)
+
+    def interrupted(self, bazel_server):
+        """(exit status, whether the server was shut down) after Ctrl-C; the pid of Bazel's server or None"""
+        place = os.path.join(self.root, ".cache/bazel/_bazel_tester", hashlib.md5(self.root.encode()).hexdigest(), "server")
+        os.makedirs(place)
+        if bazel_server:
+            with open(os.path.join(place, "server.pid.txt"), "w", encoding="utf-8") as file:
+                file.write(str(bazel_server))
+        calls = os.path.join(self.root, "calls")
+        environment = {**os.environ, "CALLS": calls, "HOME": self.root, "USER": "tester", "BAZEL_SECONDS": "1000",
+                       "PROGRESS_SECONDS": "1",
+                       "PATH": os.path.join(self.root, "bin") + ":" + os.environ["PATH"]}
+        running = subprocess.Popen(["bash", os.path.join(self.root, "tests/run.sh")], env=environment,
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        # The stand-in says that it builds.
+        for line in running.stderr:
+            if b"Compiling" in line:
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        running.communicate(timeout=60)
+        with open(calls, encoding="utf-8") as file:
+            return running.returncode, "bazel shutdown\n" in file.readlines()
+
+    def test_leaves_no_bazel_server_behind_after_an_interrupt(self):
+        self.assertEqual(self.interrupted(None), (130, True))
+
+    def test_keeps_a_bazel_server_that_was_there(self):
+        self.assertEqual(self.interrupted(os.getpid()), (130, False))
 
     def test_refuses_an_unknown_option(self):
         status, output, calls = self.run_sh("--config", "opt")

@@ -57,8 +57,8 @@ std::string FormatStep(const StepReport& report) {
   std::string line = absl::StrFormat("step %5d", record.step);
   if (record.loss.has_value()) absl::StrAppendFormat(&line, "  loss %.4f", *record.loss);
   for (const kaon::GroupNorm& norm : record.norms) {
-    absl::StrAppend(&line, "  |", norm.group, "| ",
-                    norm.norm.has_value() ? absl::StrFormat("%.4f", *norm.norm) : "-");
+    if (!norm.norm.has_value()) continue;
+    absl::StrAppendFormat(&line, "  |%s| %.4f", norm.group, *norm.norm);
     if (norm.exempt) {
       absl::StrAppend(&line, " (exempt)");
     } else {

@@ -73,7 +73,7 @@ struct RunSummary {
   uint64_t shm_bytes = 0;
 };
 
-// Returns one line; for a skipped step it says why.
+// Returns one line; for a skipped step it says why. Leaves out norms that were not computed.
 std::string FormatStep(const StepReport& report);
 
 // Returns the table at the end.

@@ -64,9 +64,24 @@ kaon::TlsFiles FilesOf(const v1::TlsConfig& tls) {
   return {tls.ca_file(), tls.certificate_file(), tls.private_key_file()};
 }
 
+// Returns whether the server has certificates. Returns an error if it must have them and does not.
+absl::StatusOr<bool> IsSecured(const v1::TlsConfig& tls, absl::string_view listen) {
+  if (client::HostOf(listen).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("listen '", proto::Excerpt(listen),
+                                                   "' is not host:port with a port of 0 to 65535"));
+  }
+  KAON_ASSIGN_OR_RETURN(const bool secured, client::AreNamed(FilesOf(tls)));
+  if (secured || client::IsLoopback(listen)) return secured;
+  return absl::FailedPreconditionError(
+      absl::StrCat("listen ", listen,
+                   " is not a loopback address: set tls.ca_file, tls.certificate_file and "
+                   "tls.private_key_file, or listen on 127.0.0.1"));
+}
+
 }  // namespace
 
-absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role) {
+absl::Status CheckServerTls(const v1::TlsConfig& tls, absl::string_view listen, proto::Role role) {
+  KAON_RETURN_IF_ERROR(IsSecured(tls, listen).status());
   // A coordinator is also a client: it calls the shards.
   const client::CertificateUse use = {
       .roles = {role}, .serves = true, .calls = role == proto::Role::kCoordinator};
@@ -77,18 +92,9 @@ absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role) {
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused, OnCall on_call) {
-  if (client::HostOf(listen).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("listen '", proto::Excerpt(listen),
-                                                   "' is not host:port with a port of 0 to 65535"));
-  }
-  const kaon::TlsFiles files = FilesOf(tls);
-  KAON_ASSIGN_OR_RETURN(const bool secured, client::AreNamed(files));
-  if (!secured) {
-    if (client::IsLoopback(listen)) return grpc::InsecureServerCredentials();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "listen ", listen, " is not a loopback address: tls certificates are required"));
-  }
-  KAON_ASSIGN_OR_RETURN(const auto provider, client::WatchFiles(files));
+  KAON_ASSIGN_OR_RETURN(const bool secured, IsSecured(tls, listen));
+  if (!secured) return grpc::InsecureServerCredentials();
+  KAON_ASSIGN_OR_RETURN(const auto provider, client::WatchFiles(FilesOf(tls)));
   grpc::experimental::TlsServerCredentialsOptions options(provider);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();

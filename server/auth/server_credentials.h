@@ -39,9 +39,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
     OnCall on_call = nullptr);
 
-// Checks the files that a server of `role` starts with. Logs a warning if its certificate expires
-// soon. Errors: client::CheckCertificates.
-absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role);
+// Checks the address and the files that a server of `role` starts with. Logs a warning if its
+// certificate expires soon. Errors: CreateServerCredentials and client::CheckCertificates.
+absl::Status CheckServerTls(const v1::TlsConfig& tls, absl::string_view listen, proto::Role role);
 
 // Sets the limits of protocol.md section 4 and reliability.md section 0.
 //

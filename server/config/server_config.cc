@@ -163,7 +163,10 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   bool check = false;
   app.add_option("--config", file, "textproto of this configuration")->envname("KAON_CONFIG");
   app.add_flag("--print-config", print, "print the effective configuration and exit");
-  app.add_flag("--check-config", check, "check the configuration and exit");
+  app.add_flag(
+      "--check-config", check,
+      "check the configuration, its files and the address as a start would, and exit; does "
+      "not open the port or data_dir");
   std::map<std::string, std::string> given;
   for (const Flag& flag : command_line.flags) {
     std::string& value = given[flag.field];
@@ -190,6 +193,11 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   }
   if (absl::Status status = command_line.complete(message); !status.ok()) {
     return Fail(command_line.program, status);
+  }
+  if (check) {
+    if (absl::Status status = command_line.check(*message); !status.ok()) {
+      return Fail(command_line.program, status);
+    }
   }
   if (print) {
     std::string text;

@@ -29,13 +29,17 @@ struct CommandLine {
   std::string description;
   // Has a row for every field of the message (CHECK).
   std::vector<Flag> flags;
-  // Fills in the defaults. Rejects a configuration that the server would reject.
+  // Fills in the defaults. Rejects values that no server could use.
   std::function<absl::Status(google::protobuf::Message*)> complete;
+  // Rejects a complete configuration that this server cannot start with; starts nothing.
+  std::function<absl::Status(const google::protobuf::Message&)> check;
+  // Rejects certificate files that this server cannot use. Part of `check`; SIGHUP runs it alone.
+  std::function<absl::Status(const google::protobuf::Message&)> check_certificates;
 };
 
 // Fills `message` from --config FILE (or KAON_CONFIG), then the environment, then the flags.
-// Repeated fields take comma-separated values. Then runs `complete`, so that --print-config and
-// --check-config use the configuration that the server would run with.
+// Repeated fields take comma-separated values. Then runs `complete`, so that --print-config shows
+// the configuration that the server would run with. --check-config runs `check` in addition.
 // Returns the exit status if the process should end now:
 //   0  after --help, --print-config and --check-config
 //   2  a bad value, a bad file or an unknown flag; the reason is on stderr

@@ -1,5 +1,6 @@
 // The life of every server's process. It reads the configuration from file, environment and flags,
-// serves until SIGTERM or SIGINT, and shuts down in order. Called once from main, before any thread
+// serves until SIGTERM or SIGINT, and shuts down in order. SIGHUP reads the log level and the
+// certificates again. Called once from main, before any thread
 // starts.
 #ifndef KAON_SERVER_CONFIG_SERVER_PROCESS_H_
 #define KAON_SERVER_CONFIG_SERVER_PROCESS_H_
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/failpoint.h"
+#include "server/config/reload.h"
 #include "server/config/server_config.h"
 
 namespace kaon::config {
@@ -37,12 +39,19 @@ inline void RaiseOpenFileLimit() {
       << "the limit of open files stays below " << limit.rlim_max;
 }
 
-// Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
-// status: that of ParseCommandLine, 1 if the server cannot start (the reason is on stderr), 0 after
-// a shutdown.
+// Server has `static StatusOr<unique_ptr<Server>> Prepare(Config)`, which checks all that it can
+// before it opens anything that only one process may use, `Status Serve()` and `Shutdown()`. So
+// --check-config and a start run the same checks. Returns the exit status:
+//   0  after a shutdown
+//   1  Serve failed: the machine refuses what Prepare cannot see, such as a port in use
+//   2  a configuration that Prepare refuses
+// or that of ParseCommandLine. The reason is one line on stderr.
 template <typename Server, typename Config>
-int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
+int RunServer(CommandLine command_line, int argc, const char* const* argv) {
   Config config;
+  command_line.check = [](const google::protobuf::Message& message) {
+    return Server::Prepare(static_cast<const Config&>(message)).status();
+  };
   if (const std::optional<int> exit_status = ParseCommandLine(command_line, argc, argv, &config)) {
     return *exit_status;
   }
@@ -55,6 +64,7 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   // Treat a file that reached its size limit like a full disk: the server waits and does not end.
@@ -63,13 +73,24 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   // Connections and files share one table. The usual limit of 1024 is meant for select().
   RaiseOpenFileLimit();
 
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));
+  const Config effective = config;
+  ApplyLogLevel(effective);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Prepare(std::move(config));
   if (!server.ok()) {
-    std::cerr << command_line.program << ": " << server.status() << std::endl;
+    std::cerr << command_line.program << ": " << server.status().message() << std::endl;
+    return 2;
+  }
+  if (const absl::Status serving = (*server)->Serve(); !serving.ok()) {
+    std::cerr << command_line.program << ": " << serving << std::endl;
     return 1;
   }
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
+    Config reread;
+    // Parse errors are on stderr.
+    const bool parsed = !ParseCommandLine(command_line, argc, argv, &reread).has_value();
+    Reload(command_line, effective, parsed ? &reread : nullptr);
+  }
   LOG(INFO) << "signal " << signal << ": shutting down";
   (*server)->Shutdown();
   return 0;

@@ -1,14 +1,12 @@
 // kaon-coordinator: the process. Reads its configuration from file, environment and flags. Shuts
 // down cleanly on SIGTERM and SIGINT.
-#include <glog/logging.h>
-
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
-#include "server/config/memory_limits.h"
 #include "server/config/server_config.h"
+#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
@@ -32,12 +30,17 @@ kaon::config::CommandLine Describe() {
       {"checkpoint_every_steps",
        "take a checkpoint each time so many steps are applied (0: never)"},
       {"checkpoint_keep", "so many of the newest are kept after each (3)"},
+      {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
-    KAON_RETURN_IF_ERROR(kaon::config::CheckMemoryLimits(0));
-    return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kCoordinator);
+    return absl::OkStatus();
+  };
+  line.check_certificates = [](const google::protobuf::Message& message) {
+    const auto& config = static_cast<const kaon::v1::CoordinatorConfig&>(message);
+    return kaon::auth::CheckServerTls(config.tls(), config.listen(),
+                                      kaon::proto::Role::kCoordinator);
   };
   return line;
 }
@@ -45,8 +48,7 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
+  kaon::config::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
       Describe(), argc, argv);
 }

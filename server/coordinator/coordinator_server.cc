@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -19,8 +20,11 @@
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/auth/server_credentials.h"
+#include "server/config/check_directory.h"
 #include "server/config/check_range.h"
+#include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
+#include "server/config/server_log.h"
 
 namespace kaon::coordinator {
 
@@ -86,6 +90,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
           absl::StrCat("shards[", i, "] is ", config.shards(i), ", which is there already"));
     }
   }
+  KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
   if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
   KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
   if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));
@@ -109,17 +114,33 @@ CoordinatorServer::~CoordinatorServer() { Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     v1::CoordinatorConfig config) {
+  KAON_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, Prepare(std::move(config)));
+  KAON_RETURN_IF_ERROR(server->Serve());
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Prepare(
+    v1::CoordinatorConfig config) {
   auto server = std::make_unique<CoordinatorServer>();
   KAON_ASSIGN_OR_RETURN(server->config_, CompleteConfig(std::move(config)));
-  KAON_ASSIGN_OR_RETURN(server->keeper_,
-                        CheckpointKeeper::Create(server->config_.checkpoint_dir()));
+  const v1::CoordinatorConfig& complete = server->config_;
+  KAON_RETURN_IF_ERROR(config::CheckMemoryLimits(0));
+  KAON_RETURN_IF_ERROR(
+      auth::CheckServerTls(complete.tls(), complete.listen(), proto::Role::kCoordinator));
+  KAON_RETURN_IF_ERROR(listener::Listener::CheckAddress(complete.listen()));
+  KAON_RETURN_IF_ERROR(
+      config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
+  KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
   KAON_RETURN_IF_ERROR(server->Connect());
-  KAON_RETURN_IF_ERROR(server->Listen());
-  server->RunMachine();
-  if (!server->config_.port_file().empty()) {
-    KAON_RETURN_IF_ERROR(config::WritePortFile(server->config_.port_file(), server->port_));
-  }
   return server;
+}
+
+absl::Status CoordinatorServer::Serve() {
+  KAON_ASSIGN_OR_RETURN(keeper_, CheckpointKeeper::Create(config_.checkpoint_dir()));
+  KAON_RETURN_IF_ERROR(Listen());
+  RunMachine();
+  if (config_.port_file().empty()) return absl::OkStatus();
+  return config::WritePortFile(config_.port_file(), port_);
 }
 
 absl::Status CoordinatorServer::Connect() {

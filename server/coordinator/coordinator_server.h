@@ -30,13 +30,18 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
 
 class CoordinatorServer {
  public:
-  // Returns once the port accepts calls. Shards may start later.
+  // Checks all that can be checked while another process serves on the same address. Returns a
+  // server that is ready to serve.
   //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
-  //   FAILED_PRECONDITION  an address that is not loopback, without certificates; a checkpoint
-  //                        directory that cannot be opened; a port that is in use; a limit of open
-  //                        files that is too low
+  //   FAILED_PRECONDITION  an address that is not loopback, without certificates; certificates, a
+  //                        directory or an address that cannot be used; a limit of the system
   //   NOT_FOUND            a certificate file that cannot be read
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Prepare(v1::CoordinatorConfig config);
+  // Returns once the port accepts calls. Shards may start later. Call it once.
+  //   FAILED_PRECONDITION  a port that is in use; a limit of open files that is too low
   //   UNAVAILABLE          port_file cannot be written
+  absl::Status Serve();
+  // Prepares a server and serves. Errors of both.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
   // Creates an idle server; use Start instead.
   CoordinatorServer() = default;

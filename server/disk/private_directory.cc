@@ -1,12 +1,14 @@
 #include "server/disk/private_directory.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
 #include "server/disk/posix_directory.h"
 
 namespace kaon::disk {
@@ -31,14 +33,12 @@ absl::Status SyncName(absl::string_view name, const std::string& path, bool crea
   return absl::FailedPreconditionError(absl::StrCat(name, " ", path, ": ", synced.message()));
 }
 
-}  // namespace
+absl::Status CannotCreate(absl::string_view name, const std::string& path) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("creating ", name, " ", path, ": ", std::strerror(errno)));
+}
 
-absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& path) {
-  const bool created = ::mkdir(path.c_str(), 0700) == 0;
-  if (!created && errno != EEXIST) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("creating ", name, " ", path, ": ", std::strerror(errno)));
-  }
+absl::Status CheckPresent(absl::string_view name, const std::string& path) {
   struct stat directory;
   if (::stat(path.c_str(), &directory) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(name, " ", path, ": ", std::strerror(errno)));
@@ -52,6 +52,22 @@ absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& p
                      absl::Hex((directory.st_mode >> 3) & 7), absl::Hex(directory.st_mode & 7),
                      ", expecting 0700"));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPrivateDirectory(absl::string_view name, const std::string& path) {
+  if (::access(path.c_str(), F_OK) == 0) return CheckPresent(name, path);
+  const bool missing = errno == ENOENT;
+  if (missing && ::access(ParentOf(path).c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return CannotCreate(name, path);
+}
+
+absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& path) {
+  const bool created = ::mkdir(path.c_str(), 0700) == 0;
+  if (!created && errno != EEXIST) return CannotCreate(name, path);
+  KAON_RETURN_IF_ERROR(CheckPresent(name, path));
   return SyncName(name, path, created);
 }
 

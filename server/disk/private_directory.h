@@ -10,6 +10,9 @@
 
 namespace kaon::disk {
 
+// Returns the error that CreatePrivateDirectory would return; changes nothing.
+absl::Status CheckPrivateDirectory(absl::string_view name, const std::string& path);
+
 // Creates `path` (mode 0700) if it does not exist; its parent must exist. On OK the directory's
 // name is durable. Messages call the directory `name`.
 //   FAILED_PRECONDITION  no directory, or open to other users, or an error of the system; names

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -24,6 +25,7 @@
 #include "client/transport/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
+#include "server/listener/port_owner.h"
 
 namespace kaon::listener {
 
@@ -42,6 +44,14 @@ constexpr size_t kMaxDescriptors = 1 << 20;
 
 absl::Status CannotListen(absl::string_view listen, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", listen, ": ", why));
+}
+
+std::string InUse(const std::string& listen) {
+  const std::string owner = PortOwner(std::atoi(listen.c_str() + listen.rfind(':') + 1));
+  return absl::StrCat(
+      std::strerror(EADDRINUSE),
+      owner.empty() ? ", by a process that this user cannot see" : absl::StrCat(", by ", owner),
+      "; stop it or choose another port");
 }
 
 absl::StatusOr<sockaddr_storage> AddressOf(int socket) {
@@ -94,6 +104,44 @@ proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
   return made;
 }
 
+// Returns a listening socket for each address of the host; with `any_port`, on ports that the
+// system chooses.
+absl::StatusOr<std::vector<proto::Descriptor>> ListenAt(const std::string& listen, bool any_port) {
+  const std::string host(client::HostOf(listen));
+  const std::string port = any_port ? "0" : listen.substr(listen.rfind(':') + 1);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return CannotListen(listen, gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  std::vector<proto::Descriptor> sockets;
+  in_port_t bound = 0;
+  int error = 0;
+  for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
+    sockaddr_storage address = {};
+    std::memcpy(&address, next->ai_addr, next->ai_addrlen);
+    // Use the port that the system chose for every address of the host.
+    if (bound != 0) PortOf(address) = bound;
+    proto::Descriptor socket = ListenOn(address, next->ai_addrlen);
+    if (!socket.valid()) {
+      error = errno;
+      // On a machine without IPv6, localhost is an IPv4 address only.
+      if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+      continue;
+    }
+    KAON_ASSIGN_OR_RETURN(sockaddr_storage chosen, AddressOf(socket.get()));
+    bound = PortOf(chosen);
+    sockets.push_back(std::move(socket));
+    error = 0;
+  }
+  if (error == EADDRINUSE) return CannotListen(listen, InUse(listen));
+  if (sockets.empty()) return CannotListen(listen, std::strerror(error));
+  return sockets;
+}
+
 // Returns how many descriptors connections may use.
 absl::StatusOr<size_t> Available(size_t reserve) {
   rlimit limit;
@@ -132,43 +180,19 @@ class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFacto
   Listener& listener_;
 };
 
+absl::Status Listener::CheckAddress(const std::string& listen) {
+  return ListenAt(listen, /*any_port=*/true).status();
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const std::string& listen,
                                                          monitor::EventCounts& counts) {
-  const std::string host(client::HostOf(listen));
-  const std::string port = listen.substr(listen.rfind(':') + 1);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return CannotListen(listen, gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-  std::vector<proto::Descriptor> sockets;
-  in_port_t bound = 0;
-  int error = 0;
-  for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
-    sockaddr_storage address = {};
-    std::memcpy(&address, next->ai_addr, next->ai_addrlen);
-    // Use the port that the system chose for every address of the host.
-    if (bound != 0) PortOf(address) = bound;
-    proto::Descriptor socket = ListenOn(address, next->ai_addrlen);
-    if (!socket.valid()) {
-      error = errno;
-      // On a machine without IPv6, localhost is an IPv4 address only.
-      if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
-      continue;
-    }
-    KAON_ASSIGN_OR_RETURN(sockaddr_storage chosen, AddressOf(socket.get()));
-    bound = PortOf(chosen);
-    sockets.push_back(std::move(socket));
-    error = 0;
-  }
-  if (sockets.empty() || error == EADDRINUSE) return CannotListen(listen, std::strerror(error));
+  KAON_ASSIGN_OR_RETURN(std::vector<proto::Descriptor> sockets,
+                        ListenAt(listen, /*any_port=*/false));
+  KAON_ASSIGN_OR_RETURN(sockaddr_storage bound, AddressOf(sockets[0].get()));
   proto::Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return CannotListen(listen, std::strerror(errno));
   return std::unique_ptr<Listener>(
-      new Listener(std::move(sockets), ntohs(bound), std::move(wake), counts));
+      new Listener(std::move(sockets), ntohs(PortOf(bound)), std::move(wake), counts));
 }
 
 Listener::Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,

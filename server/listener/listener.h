@@ -29,8 +29,11 @@ namespace kaon::listener {
 
 class Listener {
  public:
+  // Returns the error that Bind would return, unless it is about the port.
+  static absl::Status CheckAddress(const std::string& listen);
   // Binds host:port and listens; port 0 = any. `counts` must outlive the listener.
-  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not permitted
+  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not permitted. The
+  //                        error names the process that uses the port if /proc shows it
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& listen,
                                                         monitor::EventCounts& counts);
   // Calls Stop. The listener must outlive the server that AddTo configured.

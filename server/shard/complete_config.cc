@@ -15,6 +15,7 @@
 #include "proto/text.h"
 #include "server/config/check_range.h"
 #include "server/config/durability.h"
+#include "server/config/server_log.h"
 #include "server/journal/history.h"
 #include "server/shard/transport/shm_endpoint.h"
 
@@ -123,6 +124,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                                    : absl::StrCat(" and shm_sessions, ", config.shm_sessions(),
                                                   " of ", kShmSessionBytes, " bytes")));
   }
+  KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
   KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
   KAON_RETURN_IF_ERROR(

@@ -1,15 +1,13 @@
 // kaon-shard: the process. Configuration by file, environment and flags; ends cleanly on SIGTERM
 // and SIGINT.
-#include <glog/logging.h>
-
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/chunk_memory.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
-#include "server/config/memory_limits.h"
 #include "server/config/server_config.h"
+#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
 
@@ -59,6 +57,7 @@ kaon::config::CommandLine Describe() {
        "sixteenth of host_memory_bytes); without one they use the network"},
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
+      {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
@@ -67,9 +66,11 @@ kaon::config::CommandLine Describe() {
                                                               kaon::config::MaxOpenFiles()));
     }
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
-    KAON_RETURN_IF_ERROR(
-        kaon::config::CheckMemoryLimits(config.host_memory_bytes() + config.staging_bytes()));
-    return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kShard);
+    return absl::OkStatus();
+  };
+  line.check_certificates = [](const google::protobuf::Message& message) {
+    const auto& config = static_cast<const kaon::v1::ShardConfig&>(message);
+    return kaon::auth::CheckServerTls(config.tls(), config.listen(), kaon::proto::Role::kShard);
   };
   return line;
 }
@@ -79,8 +80,7 @@ kaon::config::CommandLine Describe() {
 int main(int argc, char** argv) {
   kaon::proto::KeepChunkMemory();
   kaon::proto::BoundArenas();
-  FLAGS_logtostderr = true;
-  google::InitGoogleLogging(argv[0]);
+  kaon::config::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,
                                                                                   argv);
 }

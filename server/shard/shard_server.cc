@@ -5,6 +5,7 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,15 +20,18 @@
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_deadline.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
+#include "server/config/check_directory.h"
 #include "server/config/durability.h"
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/disk/device_error.h"
 #include "server/disk/posix_directory.h"
+#include "server/disk/private_directory.h"
 #include "server/journal/disk_journal.h"
 #include "server/journal/history.h"
 #include "server/journal/identity_file.h"
@@ -108,18 +112,39 @@ absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config) {
-  KAON_ASSIGN_OR_RETURN(const v1::ShardConfig complete, CompleteConfig(std::move(config)));
-  std::unique_ptr<ShardServer> server(new ShardServer());
-  KAON_RETURN_IF_ERROR(server->Build(complete));
-  KAON_RETURN_IF_ERROR(server->Listen(complete));
-  PassFailpoint(Failpoint::shard_serving);
-  if (!complete.port_file().empty()) {
-    KAON_RETURN_IF_ERROR(config::WritePortFile(complete.port_file(), server->port_));
-  }
+  KAON_ASSIGN_OR_RETURN(std::unique_ptr<ShardServer> server, Prepare(std::move(config)));
+  KAON_RETURN_IF_ERROR(server->Serve());
   return server;
 }
 
-absl::Status ShardServer::Build(const v1::ShardConfig& config) {
+absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Prepare(v1::ShardConfig config) {
+  std::unique_ptr<ShardServer> server(new ShardServer());
+  KAON_ASSIGN_OR_RETURN(server->config_, CompleteConfig(std::move(config)));
+  const v1::ShardConfig& complete = server->config_;
+  KAON_RETURN_IF_ERROR(
+      config::CheckMemoryLimits(complete.host_memory_bytes() + complete.staging_bytes()));
+  KAON_RETURN_IF_ERROR(
+      auth::CheckServerTls(complete.tls(), complete.listen(), proto::Role::kShard));
+  KAON_RETURN_IF_ERROR(listener::Listener::CheckAddress(complete.listen()));
+  KAON_RETURN_IF_ERROR(disk::CheckPrivateDirectory("data_dir", complete.data_dir()));
+  // A wrong path fails the start, not the first checkpoint.
+  KAON_RETURN_IF_ERROR(
+      config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
+  KAON_RETURN_IF_ERROR(config::CheckDirectory("shm_dir", complete.shm_dir(), W_OK | X_OK));
+  KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(server->BuildBackend(complete));
+  return server;
+}
+
+absl::Status ShardServer::Serve() {
+  KAON_RETURN_IF_ERROR(Build(config_));
+  KAON_RETURN_IF_ERROR(Listen(config_));
+  PassFailpoint(Failpoint::shard_serving);
+  if (config_.port_file().empty()) return absl::OkStatus();
+  return config::WritePortFile(config_.port_file(), port_);
+}
+
+absl::Status ShardServer::BuildBackend(const v1::ShardConfig& config) {
   kernels::BackendOptions backend;
   backend.name = config.backend();
   backend.gemm = config.gemm();
@@ -129,9 +154,12 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   backend.device_memory_bytes = config.device_memory_bytes();
   if (!config.isa().empty()) backend.isa = config.isa();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
+  return BuildTiers(config);
+}
+
+absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
-  KAON_RETURN_IF_ERROR(BuildTiers(config));
   ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
@@ -143,10 +171,6 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   }
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
-  if (!config.checkpoint_dir().empty()) {
-    // A wrong path fails the start, not the first checkpoint.
-    KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(config.checkpoint_dir()).status());
-  }
   files_.checkpoint_dir = config.checkpoint_dir();
   KAON_ASSIGN_OR_RETURN(const config::Durability durability,
                         config::ParseDurability(config.durability()));

@@ -38,9 +38,18 @@ namespace kaon::shard {
 
 class ShardServer {
  public:
-  // Returns a server that already serves. INVALID_ARGUMENT for a bad configuration,
-  // FAILED_PRECONDITION when the address, the certificates or data_dir cannot be used, NOT_FOUND
-  // for a missing backend.
+  // Checks all that can be checked while another process serves on the same address and data_dir.
+  // Returns a server that is ready to serve.
+  //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
+  //   FAILED_PRECONDITION  the address, the certificates, a directory or a limit of the system
+  //                        cannot be used
+  //   NOT_FOUND            a missing backend, or a certificate file that cannot be read
+  static absl::StatusOr<std::unique_ptr<ShardServer>> Prepare(v1::ShardConfig config);
+  // Recovers data_dir and serves. Call it once. FAILED_PRECONDITION if the port or data_dir is in
+  // use, or another build or durability mode wrote data_dir; UNAVAILABLE if port_file cannot be
+  // written.
+  absl::Status Serve();
+  // Prepares a server and serves. Errors of both.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
   // Shuts down without a last snapshot.
   ~ShardServer();
@@ -54,6 +63,7 @@ class ShardServer {
  private:
   ShardServer() = default;
   absl::Status Build(const v1::ShardConfig& config);
+  absl::Status BuildBackend(const v1::ShardConfig& config);
   // Builds the memory of tensors, in the space that the backend computes on.
   absl::Status BuildTiers(const v1::ShardConfig& config);
   // Each builds the journal of one durability mode, and the loop that continues from it.
@@ -80,6 +90,8 @@ class ShardServer {
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);
 
+  // Complete and checked.
+  v1::ShardConfig config_;
   // Members depend on those before them.
   monitor::EventCounts counts_;
   // Health of the service that takes pushes.

@@ -1,12 +1,13 @@
 #include "server/shard/step_log.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace kaon::shard {
 
 namespace {
 
-constexpr absl::Duration kInterval = absl::Seconds(10);
+constexpr absl::Duration kInterval = absl::Minutes(1);
 constexpr absl::Duration kShortInterval = absl::Seconds(1);
 
 }  // namespace
@@ -21,9 +22,12 @@ std::string StepLog::Line(const v1::StepRecord& record, const std::string& name,
   const bool changed = decision.outcome() != last_outcome_;
   if (now - last_line_ < (changed ? kShortInterval : kInterval)) return "";
   if (steps_ > 1) {
-    absl::StrAppend(&line, "; ", steps_, " steps in ", absl::FormatDuration(now - last_line_), ", ",
-                    skipped_, " of them skipped");
+    const absl::Duration passed = now - last_line_;
+    absl::StrAppend(&line, "; ", steps_, " steps in ", absl::FormatDuration(passed), ", ",
+                    absl::StrFormat("%.1f", steps_ / absl::ToDoubleSeconds(passed)),
+                    " per second, ", skipped_, " of them skipped");
   }
+  if (decision.has_loss()) absl::StrAppend(&line, "; loss ", decision.loss());
   last_line_ = now;
   last_outcome_ = decision.outcome();
   steps_ = 0;

@@ -14,8 +14,8 @@ namespace kaon::shard {
 class StepLog {
  public:
   // Returns the line for this entry, empty if none is due. `name` is the entry's. An entry that is
-  // no train step always has a line. Train steps have one for each 10 s, and one when steps begin
-  // to be skipped, or applied again, at most once a second.
+  // no train step always has a line. Train steps have one a minute, with the rate and the loss. A
+  // change between applied and skipped steps has one too, at most once a second.
   std::string Line(const v1::StepRecord& record, const std::string& name, absl::Time now);
 
  private:

@@ -309,7 +309,8 @@ void StepLoop::Note(const journal::Record& record) {
     if (plan.has_rollback()) counts_.Add(monitor::Event::kRollback);
     if (plan.has_group_change()) counts_.Add(monitor::Event::kGroupChange);
     const std::string line = step_log_.Line(decision->record, NameOf(plan), SteadyNow());
-    if (!line.empty()) LOG(INFO) << "shard " << shard << ": " << line;
+    LOG_IF(INFO, !line.empty()) << "shard " << shard << ": " << line;
+    VLOG(1) << "shard " << shard << ": decided " << NameOf(plan);
   }
 }
 

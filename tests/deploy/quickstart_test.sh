@@ -77,6 +77,50 @@ expect_no_directory
 [ "$(grep -c SUMMARY "$FAKE/out")" -eq 1 ] || fail "the summary is printed more than once"
 [ "$(wc -l <"$FAKE/pids")" -ge 6 ] || fail "fewer programs ran than 2 shards, coordinator, trainer and kaonctl"
 
+begin "the words at the end"
+fake client/train/kaon-train "echo 'step     1  loss 4.5643  |adamw| 2.0'; echo 'step   120  loss 1.7011'; echo '$summary'"
+run
+expect_status 0
+[ "$(tail -n 3 "$FAKE/out" | head -n 1)" = \
+  "==> It worked: 2 workers trained a model on 2 shards; the training loss went from 4.5643 to 1.7011." ] || fail "$(cat "$FAKE/out")"
+[[ $(tail -n 2 "$FAKE/out" | head -n 1) = "==> Next: "* ]] || fail "it is not said what to do next: $(cat "$FAKE/out")"
+
+# build_copy: the quickstart in a checkout of its own, with a bazel whose first command starts a server.
+build_copy() {
+  mkdir -p "$FAKE/root/deploy" "$FAKE/path" "$FAKE/home"
+  cp deploy/*.sh "$FAKE/root/deploy/"
+  printf '#!/bin/bash\n' >"$FAKE/root/deploy/install_packages.sh"
+  printf '#!/bin/bash\necho /cache\n' >"$FAKE/root/deploy/disk_cache.sh"
+  cat >"$FAKE/path/bazel" <<'BAZEL'
+#!/bin/bash
+echo "$1" >>"$FAKE/bazel"
+[ "$1" = build ] || exit 0
+touch "$FAKE/building"
+exec sleep 1000
+BAZEL
+  chmod +x "$FAKE"/root/deploy/*.sh "$FAKE/path/bazel"
+}
+
+for server in none there; do
+  begin "Ctrl-C while building, Bazel server: $server"
+  build_copy
+  place=$FAKE/home/.cache/bazel/_bazel_tester/$(printf %s "$FAKE/root" | md5sum | cut -c1-32)/server
+  mkdir -p "$place"
+  [ "$server" = none ] || echo $$ >"$place/server.pid.txt"
+  HOME=$FAKE/home USER=tester PATH=$FAKE/path:$PATH python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$FAKE/root/deploy/quickstart.sh" >"$FAKE/out" 2>"$FAKE/err" &
+  pid=$!
+  wait_for test -e "$FAKE/building"
+  kill -s INT "$pid"
+  result=0
+  wait "$pid" || result=$?
+  expect_status 130
+  wanted=build
+  [ "$server" = there ] || wanted+=" shutdown"
+  [ "$(tr '\n' ' ' <"$FAKE/bazel" | sed 's/ $//')" = "$wanted" ] || fail "bazel was called: $(cat "$FAKE/bazel"), expecting $wanted"
+done
+
 begin "as many shards and steps as asked for"
 fake client/train/kaon-train "echo \"\$*\"; echo '$summary'"
 run --shards 3 --workers 1 --steps 7

@@ -3,6 +3,8 @@
 # certificates read them. No process is treated as lost or replaced, no step is redone, and training ends in the
 # bits of an undisturbed run.
 source tests/integration/real_cluster.sh
+# Each step has a line.
+export KAON_LOG_LEVEL=debug
 
 # There is no time for so many.
 STEPS=100000
@@ -44,7 +46,7 @@ after=$(ballot)
 [ "$before" = "$after" ] || fail "ballot $before became $after"
 for name in shard-0 shard-1; do
   # Every line of a log begins with the time of day, and each step has lines, so the jumps show.
-  hours=$(grep -oE '^[IWEF][0-9]{8} [0-9]{2}' "$DIR/$name.log" | sort -u | wc -l)
+  hours=$(grep -oE '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}' "$DIR/$name.log" | sort -u | wc -l)
   [ "$hours" -ge 3 ] || fail "$name has seen $hours hours of the day, expecting at least 3"
 done
 compare_open "$STEPS"

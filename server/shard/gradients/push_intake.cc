@@ -70,7 +70,13 @@ void PushIntake::NoteEnd(const absl::Status& status) const {
     return;
   }
   counts_.Add(monitor::Event::kPushRefused, status.code());
-  // Limit the log: a premature or malicious worker may retry often.
+  // A rank may push before the others have begun the step. A full disk is logged where it is found.
+  if (absl::IsUnavailable(status)) {
+    VLOG(1) << "push of " << auth::PeerName(peer_)
+            << " must be retried: " << monitor::ForLog(status);
+    return;
+  }
+  // Limit the log: a malicious worker may retry often.
   LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_)
                           << " refused: " << monitor::ForLog(status);
 }

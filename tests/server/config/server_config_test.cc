@@ -19,6 +19,13 @@ absl::Status Complete(google::protobuf::Message* message) {
   return absl::OkStatus();
 }
 
+// Checks a complete configuration as a server does.
+absl::Status Check(const google::protobuf::Message& message) {
+  const auto& config = static_cast<const v1::ShardConfig&>(message);
+  return config.listen() == "taken" ? absl::FailedPreconditionError("listen is taken")
+                                    : absl::OkStatus();
+}
+
 CommandLine TestCommandLine() {
   return {"kaon-test",
           "test",
@@ -29,7 +36,9 @@ CommandLine TestCommandLine() {
            {"shm_sessions", "sessions"},
            {"shm_uids", "users"},
            {"tls.ca_file", "authority"}},
-          Complete};
+          Complete,
+          Check,
+          {}};
 }
 
 std::string WriteFile(const std::string& text) {
@@ -61,9 +70,9 @@ TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
   v1::CoordinatorConfig config;
   const char* argv[] = {"kaon-test", "--shards", "a:1, b:2"};
   const auto accept = [](google::protobuf::Message*) { return absl::OkStatus(); };
-  EXPECT_EQ(
-      ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}, accept}, 3, argv, &config),
-      std::nullopt);
+  EXPECT_EQ(ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}, accept, {}, {}}, 3,
+                             argv, &config),
+            std::nullopt);
   ASSERT_EQ(config.shards_size(), 2);
   EXPECT_EQ(config.shards(1), "b:2");
 }
@@ -156,6 +165,8 @@ TEST(ServerConfigTest, ChecksWhatTheServerWouldRefuse) {
   EXPECT_EQ(Parse({"--threads", "7", "--check-config"}, &config), 0);
   EXPECT_EQ(Parse({"--threads", "7"}, &config), std::nullopt);
   EXPECT_EQ(config.host_memory_bytes(), 4096u);
+  EXPECT_EQ(Parse({"--listen", "taken", "--print-config"}, &config), 0);
+  EXPECT_EQ(Parse({"--listen", "taken", "--check-config"}, &config), 2);
 }
 
 }  // namespace

@@ -19,19 +19,25 @@ struct Life {
   std::string ca_file;
   bool started = false;
   bool shut_down = false;
+  int reloads = 0;
 };
 Life life;
 
 class Server {
  public:
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const v1::TlsConfig& config) {
-    life.started = true;
+  static absl::StatusOr<std::unique_ptr<Server>> Prepare(const v1::TlsConfig& config) {
     life.ca_file = config.ca_file();
     if (config.ca_file() == "bad") return absl::FailedPreconditionError("ca_file is bad");
-    if (config.ca_file() == "grows") kill(getpid(), SIGXFSZ);
+    return std::make_unique<Server>();
+  }
+  absl::Status Serve() {
+    life.started = true;
+    if (life.ca_file == "taken") return absl::FailedPreconditionError("the port is taken");
+    if (life.ca_file == "grows") kill(getpid(), SIGXFSZ);
+    if (life.ca_file == "hangup") kill(getpid(), SIGHUP);
     // RunServer has blocked the signal, so it stays pending until the server waits for it.
     kill(getpid(), SIGTERM);
-    return std::make_unique<Server>();
+    return absl::OkStatus();
   }
   void Shutdown() { life.shut_down = true; }
 };
@@ -42,6 +48,11 @@ int RunWith(std::vector<const char*> flags) {
   line.program = "kaon-tested";
   line.flags = {
       {"ca_file", "CA"}, {"certificate_file", "certificate"}, {"private_key_file", "key"}};
+  line.check_certificates = [](const google::protobuf::Message&) {
+    // The server reads them again, and lives until the next signal.
+    ++life.reloads;
+    return absl::OkStatus();
+  };
   line.complete = [](google::protobuf::Message*) { return absl::OkStatus(); };
   flags.insert(flags.begin(), "kaon-tested");
   return RunServer<Server, v1::TlsConfig>(line, static_cast<int>(flags.size()), flags.data());
@@ -50,6 +61,12 @@ int RunWith(std::vector<const char*> flags) {
 TEST(RunServerTest, ServesUntilASignalAndShutsDown) {
   EXPECT_EQ(RunWith({"--ca-file", "ca.pem"}), 0);
   EXPECT_EQ(life.ca_file, "ca.pem");
+  EXPECT_TRUE(life.shut_down);
+}
+
+TEST(RunServerTest, AHangupReloadsAndEndsNothing) {
+  EXPECT_EQ(RunWith({"--ca-file", "hangup"}), 0);
+  EXPECT_EQ(life.reloads, 1);
   EXPECT_TRUE(life.shut_down);
 }
 
@@ -77,11 +94,22 @@ TEST(RunServerTest, RefusesAFailpointThatIsNone) {
   unsetenv("KAON_FAILPOINT");
 }
 
-TEST(RunServerTest, SaysWhyItCannotStart) {
+TEST(RunServerTest, ACheckAndAStartRefuseWithTheSameWords) {
+  for (const bool check : {false, true}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(
+        check ? RunWith({"--ca-file", "bad", "--check-config"}) : RunWith({"--ca-file", "bad"}), 2);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "kaon-tested: ca_file is bad\n");
+    EXPECT_FALSE(life.started);
+  }
+}
+
+TEST(RunServerTest, SaysWhyItCannotServe) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(RunWith({"--ca-file", "bad"}), 1);
+  EXPECT_EQ(RunWith({"--ca-file", "taken"}), 1);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "kaon-tested: FAILED_PRECONDITION: ca_file is bad\n");
+            "kaon-tested: FAILED_PRECONDITION: the port is taken\n");
+  EXPECT_EQ(RunWith({"--ca-file", "taken", "--check-config"}), 0);
 }
 
 TEST(RunServerTest, StartsNothingForABadCommandLine) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -89,9 +90,11 @@ TEST(CoordinatorServerTest, RefusesAPortInUse) {
   ASSERT_TRUE(first.ok());
   v1::CoordinatorConfig config = Config();
   config.set_listen("127.0.0.1:" + std::to_string((*first)->port()));
-  EXPECT_EQ(CoordinatorServer::Start(config).status(),
-            absl::FailedPreconditionError("cannot listen on " + config.listen() +
-                                          ": Address already in use"));
+  const absl::Status status = CoordinatorServer::Start(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              HasSubstr("cannot listen on " + config.listen() +
+                        ": Address already in use, by pid " + std::to_string(getpid()) + " ("));
 }
 
 TEST(CoordinatorServerTest, ShutsDownTwice) {

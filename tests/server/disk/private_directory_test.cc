@@ -78,8 +78,9 @@ TEST_F(PrivateDirectoryTest, IsRefusedWhenOpenToOthers) {
     EXPECT_EQ(CreatePrivateDirectory("data_dir", path_).code(),
               absl::StatusCode::kFailedPrecondition);
   }
-  EXPECT_EQ(CreatePrivateDirectory("data_dir", path_).message(),
-            "data_dir " + path_ + " has mode 0701, expecting 0700");
+  const std::string refusal = "data_dir " + path_ + " has mode 0701, expecting 0700";
+  EXPECT_EQ(CreatePrivateDirectory("data_dir", path_).message(), refusal);
+  EXPECT_EQ(CheckPrivateDirectory("data_dir", path_).message(), refusal);
 }
 
 TEST_F(PrivateDirectoryTest, IsRefusedWhenItIsAFileOrItsParentIsMissing) {
@@ -88,6 +89,17 @@ TEST_F(PrivateDirectoryTest, IsRefusedWhenItIsAFileOrItsParentIsMissing) {
             "data_dir " + path_ + " is not a directory");
   EXPECT_EQ(CreatePrivateDirectory("data_dir", path_ + "/none/deeper").message(),
             "creating data_dir " + path_ + "/none/deeper: Not a directory");
+}
+
+TEST_F(PrivateDirectoryTest, ACheckCreatesNothingAndRefusesWithTheSameWords) {
+  EXPECT_EQ(CheckPrivateDirectory("data_dir", path_), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  std::ofstream(path_ + ".file") << "file";
+  for (const std::string& path : {path_ + "/none", path_ + ".file", path_ + ".file/none"}) {
+    const absl::Status status = CheckPrivateDirectory("data_dir", path);
+    EXPECT_FALSE(status.ok()) << path;
+    EXPECT_EQ(status, CreatePrivateDirectory("data_dir", path));
+  }
 }
 
 }  // namespace

@@ -64,10 +64,14 @@ TEST_F(ListenerTest, SendsSmallMessagesAtOnce) {
 TEST_F(ListenerTest, RefusesAPortInUseAndAHostThatIsNotOurs) {
   monitor::EventCounts counts;
   EXPECT_EQ(Listener::Bind(server_.address(), counts).status(),
-            absl::FailedPreconditionError("cannot listen on " + server_.address() +
-                                          ": Address already in use"));
-  EXPECT_EQ(Listener::Bind("192.0.2.1:0", counts).status().message(),
-            "cannot listen on 192.0.2.1:0: Cannot assign requested address");
+            absl::FailedPreconditionError(
+                "cannot listen on " + server_.address() + ": Address already in use, by pid " +
+                std::to_string(getpid()) + " (listener_test); stop it or choose another port"));
+  EXPECT_EQ(Listener::CheckAddress(server_.address()), absl::OkStatus());
+  for (const absl::Status& status :
+       {Listener::Bind("192.0.2.1:0", counts).status(), Listener::CheckAddress("192.0.2.1:0")}) {
+    EXPECT_EQ(status.message(), "cannot listen on 192.0.2.1:0: Cannot assign requested address");
+  }
 }
 
 TEST(ListenerLimitTest, SaysWhichLimitOfOpenFilesItNeeds) {

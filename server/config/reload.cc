@@ -1,0 +1,64 @@
+#include "server/config/reload.h"
+
+#include <glog/logging.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/config/server_log.h"
+
+namespace kaon::config {
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr char kLogLevel[] = "log_level";
+
+// Returns the names of the fields that differ, without the log level.
+std::vector<std::string> Differing(const Message& running, const Message& reread) {
+  std::vector<std::string> names;
+  for (int i = 0; i < running.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* const field = running.GetDescriptor()->field(i);
+    if (field->name() == kLogLevel) continue;
+    google::protobuf::util::MessageDifferencer differencer;
+    if (!differencer.CompareWithFields(running, reread, {field}, {field})) {
+      names.push_back(field->name());
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+void ApplyLogLevel(const Message& config) {
+  const FieldDescriptor* const field = config.GetDescriptor()->FindFieldByName(kLogLevel);
+  if (field == nullptr) return;
+  const absl::Status set = SetLogLevel(config.GetReflection()->GetString(config, field));
+  LOG_IF(ERROR, !set.ok()) << set.message();
+}
+
+void Reload(const CommandLine& command_line, const Message& running, const Message* reread) {
+  if (reread == nullptr) {
+    LOG(ERROR) << "SIGHUP: the configuration cannot be read; everything stays as it is";
+    return;
+  }
+  ApplyLogLevel(*reread);
+  const absl::Status certificates = command_line.check_certificates(running);
+  if (!certificates.ok()) {
+    LOG(ERROR) << "SIGHUP: " << certificates.message()
+               << "; the certificates in use stay until the files are good";
+    return;
+  }
+  const std::vector<std::string> differing = Differing(running, *reread);
+  const std::string rest =
+      differing.empty() ? "" : absl::StrCat("; restart to apply ", absl::StrJoin(differing, ", "));
+  LOG(INFO) << "SIGHUP: log level and certificates are read again" << rest;
+}
+
+}  // namespace kaon::config

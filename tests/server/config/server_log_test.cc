@@ -1,0 +1,74 @@
+#include "server/config/server_log.h"
+
+#include <glog/logging.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace kaon::config {
+namespace {
+
+using ::testing::MatchesRegex;
+
+// Returns what is logged at every severity.
+std::string LoggedAt(const std::string& level) {
+  EXPECT_EQ(SetLogLevel(level), absl::OkStatus());
+  testing::internal::CaptureStderr();
+  VLOG(1) << "step";
+  LOG(INFO) << "summary";
+  LOG(WARNING) << "odd";
+  LOG(ERROR) << "bad";
+  std::string words;
+  const std::string text = testing::internal::GetCapturedStderr();
+  for (const char* word : {"step", "summary", "odd", "bad"}) {
+    if (text.find(absl::StrCat("] ", word)) != std::string::npos)
+      absl::StrAppend(&words, word, " ");
+  }
+  return words;
+}
+
+TEST(ServerLogTest, LogsTheLevelAndAbove) {
+  EXPECT_EQ(LoggedAt("debug"), "step summary odd bad ");
+  EXPECT_EQ(LoggedAt("info"), "summary odd bad ");
+  EXPECT_EQ(LoggedAt(""), "summary odd bad ");
+  EXPECT_EQ(LoggedAt("warning"), "odd bad ");
+  EXPECT_EQ(LoggedAt("error"), "bad ");
+}
+
+TEST(ServerLogTest, RefusesALevelThatIsNoneAndKeepsTheLast) {
+  EXPECT_EQ(LoggedAt("warning"), "odd bad ");
+  EXPECT_EQ(SetLogLevel("loud").message(),
+            "log_level is \"loud\", must be debug, info, warning or error");
+  EXPECT_EQ(CheckLogLevel("loud"), SetLogLevel("loud"));
+  EXPECT_EQ(FLAGS_minloglevel, google::GLOG_WARNING);
+}
+
+TEST(ServerLogTest, ALineBeginsWithItsTimeInUtc) {
+  setenv("TZ", "Asia/Tokyo", 1);
+  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
+  const absl::Time before = absl::Now() - absl::Seconds(1);
+  testing::internal::CaptureStderr();
+  LOG(WARNING) << "odd";
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(line, MatchesRegex("[0-9-]+T[0-9:.]+Z W [0-9]+ server_log_test.cc:[0-9]+\\] odd\n"));
+  absl::Time logged;
+  std::string error;
+  ASSERT_TRUE(absl::ParseTime(absl::RFC3339_full, line.substr(0, line.find(' ')), &logged, &error))
+      << error;
+  EXPECT_GE(logged, before);
+  EXPECT_LE(logged, absl::Now());
+}
+
+}  // namespace
+}  // namespace kaon::config
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  kaon::config::StartLog(argv[0]);
+  return RUN_ALL_TESTS();
+}
