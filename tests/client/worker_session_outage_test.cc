@@ -110,6 +110,7 @@ TEST_F(WorkerSessionTest, SaysWhatItWaitsFor) {
   session_.OnJoin(Only<CallJoin>().call, Away(), "", now_);
   EXPECT_EQ(session_.WaitsFor(), "coordinator b:1 to let it join; last error: UNAVAILABLE: away");
   session_.Abandon();
+  (void)session_.TakeActions();
   await_ = ReachAwait();
   EXPECT_EQ(session_.WaitsFor(), "the plan of coordinator b:1: every rank must begin the step");
   session_.OnEvent(await_, Plan(4, 1), now_);
