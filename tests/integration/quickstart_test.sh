@@ -34,6 +34,6 @@ deploy/quickstart.sh --binaries "$PWD" --dir "$TEST_TMPDIR/kept" --steps 20 >"$T
 grep -hE '^[0-9TZ:.-]+ [WEF] ' "$TEST_TMPDIR"/kept/*.log && fail "a healthy cluster logs warnings"
 for shard in 0 1; do
   lines=$(grep -c ' step [0-9]* .* applied' "$TEST_TMPDIR/kept/shard-$shard.log") || lines=0
-  [[ $lines -ge 1 && $lines -le 1 + $SECONDS / 60 ]] || fail "shard $shard logged $lines lines about steps"
+  ((lines >= 1 && lines <= 1 + SECONDS / 60)) || fail "shard $shard logged $lines lines about steps"
 done
 finish

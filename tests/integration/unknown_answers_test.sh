@@ -49,7 +49,7 @@ expect 4 "shard $second" as reader health
 expect 4 '"updates_applied": null' as admin parameters -o json
 expect 4 "shard 1 did not answer" as admin parameters
 expect 4 "shard 1 at $second" as admin backend
-expect 4 "shard 1  unknown" as admin status --events
+expect 4 "shard 1      unknown" as admin status --events
 expect 4 "shard 1: " as admin steps --phases
 expect 4 "shard 1" as admin digest
 expect 0 "-" as admin status
