@@ -12,7 +12,9 @@ fail() {
 
 # shows DIR REGEX: a line of `show DIR` matches.
 shows() {
-  "$script" show "$1" | tr -s ' ' | grep -qE "$2" || fail "show $1 has no line $2: $("$script" show "$1" 2>&1)"
+  local said
+  said=$("$script" show "$1" 2>&1 | tr -s ' ') || true
+  grep -qE "$2" <<<"$said" || fail "show $1 has no line $2: $said"
 }
 
 # refused WHY ARGUMENT...

@@ -51,7 +51,7 @@ completes kaonctl checkpoint re restore
 completes kaonctl checkpoint restore --y --yes
 completes kaonctl -o json steps --ph --phases
 completes kaonctl steps --time --timeout
-"$KAONCTL" completion zsh | grep -q "^autoload -U +X bashcompinit" || fail "zsh"
+[[ $("$KAONCTL" completion zsh) == "autoload -U +X bashcompinit"* ]] || fail "zsh"
 
 [ "$failures" -eq 0 ] || exit 1
 echo "PASSED"
