@@ -163,6 +163,7 @@ void ServerFixture::Train(uint32_t world_size) {
 std::string ServerFixture::Visible() {
   v1::GetStatusResponse status = Status();
   status.clear_events();
+  status.clear_time_unix_millis();
   std::string visible = status.DebugString();
   for (const auto& shard : shards_) absl::StrAppend(&visible, shard->state().DebugString());
   return visible;
