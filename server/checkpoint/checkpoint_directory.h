@@ -117,8 +117,8 @@ class CheckpointDirectory {
   absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep,
                                              absl::Span<const RestoredCheckpoint> restored = {},
                                              const LogPoint& reached = {});
-  // Removes one checkpoint and returns its manifest. Codes of Load, and FAILED_PRECONDITION if it
-  // is the newest good checkpoint of its job, or a restore uses it or may use it.
+  // Removes one checkpoint and returns its manifest. Codes of Load, and FAILED_PRECONDITION if no
+  // newer checkpoint of its job is good, or if a restore uses it or may use it.
   absl::StatusOr<v1::CheckpointManifest> Delete(absl::string_view id);
   // Path of the directory, for messages.
   const std::string& path() const { return directory_.path(); }

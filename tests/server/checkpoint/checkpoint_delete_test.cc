@@ -35,16 +35,43 @@ TEST_F(CheckpointDeleteTest, RemovesTheCheckpointAndItsFilesAlone) {
 TEST_F(CheckpointDeleteTest, RefusesTheNewestOfItsJob) {
   const absl::Status refused = directory_.Delete("new").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.message(), HasSubstr("is the newest good one of job"));
+  EXPECT_THAT(refused.message(), HasSubstr("has no newer one of job"));
   EXPECT_TRUE(directory_.Verify("new").ok());
 }
 
 TEST_F(CheckpointDeleteTest, RefusesTheOneThatARestoreMayRead) {
-  ASSERT_TRUE(MarkRestore(disk_, {"old", 2, {1, 9}}).ok());
+  // The log has reached 9: the restore may still be decided.
+  ASSERT_TRUE(MarkRestore(disk_, {"old", 2, {1, 10}}).ok());
   const absl::Status refused = directory_.Delete("old").status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.message(), HasSubstr("was restored"));
   EXPECT_TRUE(directory_.Verify("old").ok());
+}
+
+TEST_F(CheckpointDeleteTest, RemovesARestoredOneOnceTwoAreNewerThanTheRestore) {
+  ASSERT_TRUE(MarkRestore(disk_, {"old", 2, {1, 10}}).ok());
+  TinyShards restored;
+  restored.timeline = 2;
+  ASSERT_TRUE(WriteCheckpoint(directory_, "first", 11, restored).ok());
+  EXPECT_FALSE(directory_.Delete("old").ok());
+  ASSERT_TRUE(WriteCheckpoint(directory_, "second", 12, restored).ok());
+  EXPECT_TRUE(directory_.Delete("old").ok());
+}
+
+TEST_F(CheckpointDeleteTest, ANewerOneThatIsBeingRemovedDoesNotCount) {
+  ASSERT_TRUE(MarkRemoval(disk_, "new", {}).ok());
+  EXPECT_THAT(directory_.Delete("old").status().message(), HasSubstr("has no newer one of job"));
+  EXPECT_TRUE(directory_.Verify("old").ok());
+}
+
+TEST_F(CheckpointDeleteTest, FinishesARemovalThatACrashCutShort) {
+  const v1::CheckpointManifest manifest = *directory_.Load("old");
+  std::vector<std::string> files;
+  for (const v1::CheckpointFile& file : manifest.files()) files.push_back(file.name());
+  ASSERT_TRUE(MarkRemoval(disk_, "old", files).ok());
+  ASSERT_TRUE(disk_.Remove("old.manifest").ok());
+  EXPECT_EQ(directory_.Delete("old").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(*disk_.List(), Each(Not(StartsWith("old"))));
 }
 
 TEST_F(CheckpointDeleteTest, RefusesABadId) {
