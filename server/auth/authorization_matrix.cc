@@ -16,6 +16,7 @@ constexpr Role kRegistrars[] = {Role::kWorker, Role::kAdmin};
 constexpr Role kJobViewers[] = {Role::kWorker, Role::kReader, Role::kAdmin};
 constexpr Role kCoordinators[] = {Role::kCoordinator};
 constexpr Role kInspectors[] = {Role::kCoordinator, Role::kAdmin, Role::kReader};
+constexpr Role kStatsCallers[] = {Role::kCoordinator, Role::kAdmin};
 constexpr Role kAdmins[] = {Role::kAdmin};
 constexpr Role kViewers[] = {Role::kReader, Role::kAdmin};
 constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
@@ -30,7 +31,8 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardControl/Control", kCoordinators},
     {"/kaon.v1.ShardControl/ReadHistory", kInspectors},
     {"/kaon.v1.ShardControl/DescribeShard", kInspectors},
-    {"/kaon.v1.ShardControl/GetParameterStats", kInspectors},
+    // Reading tensors delays the step's work on them, so a reader may not ask.
+    {"/kaon.v1.ShardControl/GetParameterStats", kStatsCallers},
     {"/kaon.v1.ShardControl/GetParameterDiagnostics", kInspectors},
 
     {"/kaon.v1.Coordinator/RegisterJob", kRegistrars},
@@ -44,11 +46,12 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/ListParameters", kViewers},
     {"/kaon.v1.Admin/StepHistory", kViewers},
     {"/kaon.v1.Admin/SetGroup", kAdmins},
-    {"/kaon.v1.Admin/GetParameterStats", kViewers},
+    {"/kaon.v1.Admin/GetParameterStats", kAdmins},
     {"/kaon.v1.Admin/GetParameterDiagnostics", kViewers},
     {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
     {"/kaon.v1.Admin/ListCheckpoints", kViewers},
-    {"/kaon.v1.Admin/VerifyCheckpoint", kViewers},
+    // Reads every byte on the thread that finishes checkpoints.
+    {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
     {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
 
