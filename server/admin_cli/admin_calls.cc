@@ -219,6 +219,11 @@ absl::StatusOr<v1::ShardStatus> AdminCalls::DescribeShard() const {
     return absl::Status(status.code(), absl::StrCat("shard ", options_.shard, ": ",
                                                     absl::string_view(status.message())));
   }
+  const std::string& job = shard.description().state().registration().definition().name();
+  if (!options_.job.empty() && job != options_.job) {
+    return absl::NotFoundError(absl::StrCat("job \"", proto::Excerpt(options_.job), "\": shard ",
+                                            options_.shard, " holds \"", job, "\""));
+  }
   shard.set_shard(shard.description().shard());
   shard.set_address(options_.shard);
   shard.set_connected(true);

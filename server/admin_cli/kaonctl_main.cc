@@ -118,12 +118,14 @@ absl::Status CheckFiles(const Options& options) {
 // Asks before a command destroys something.
 absl::Status ConfirmCommand(const Options& options) {
   if (options.confirmed) return absl::OkStatus();
-  const std::string id = options.checkpoint.empty() ? "the newest one" : options.checkpoint;
+  const std::string id = options.checkpoint.empty()
+                             ? "the newest checkpoint"
+                             : absl::StrCat("checkpoint ", options.checkpoint);
   std::string what;
   if (options.command == Command::kCheckpointRestore) {
-    what = absl::StrCat("replace the state of the job by checkpoint ", id);
+    what = absl::StrCat("replace the state of the job by ", id);
   } else if (options.command == Command::kCheckpointDelete) {
-    what = absl::StrCat("delete checkpoint ", id);
+    what = absl::StrCat("delete ", id);
   } else {
     return absl::OkStatus();
   }

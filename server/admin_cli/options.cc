@@ -343,9 +343,27 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointImport:
     case Command::kCheckpointRestore:
       return false;
-    default:
-      return true;
+    case Command::kStatus:
+    case Command::kStatusEvents:
+    case Command::kJobShow:
+    case Command::kJobEffective:
+    case Command::kParameters:
+    case Command::kSteps:
+    case Command::kStepPhases:
+    case Command::kDigest:
+    case Command::kBackend:
+    case Command::kMeasureForms:
+    case Command::kHealth:
+    case Command::kVerifyNumerics:
+    case Command::kParameterStats:
+    case Command::kParameterDiagnostics:
+    case Command::kCheckpointList:
+    case Command::kCheckpointVerify:
+    case Command::kWorkerList:
+    case Command::kVersion:
+      break;
   }
+  return true;
 }
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {

@@ -242,7 +242,7 @@ absl::Status AllParametersSeen(const std::vector<v1::ParameterRow>& parameters) 
   if (unseen == 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("state of ", unseen, " of ", parameters.size(), " parameters is unknown: shard ",
-                   absl::StrJoin(shards, ", "), " did not answer; kaonctl status says why"));
+                   absl::StrJoin(shards, ", "), " did not tell it; kaonctl status says why"));
 }
 
 Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {

@@ -110,7 +110,6 @@ std::string SnapshotText(const v1::DescribeShardResponse& facts) {
 struct ShardCell {
   Column column;
   bool is_wide;
-  // Absent: also of a shard that did not answer.
   std::string (*of_facts)(const v1::DescribeShardResponse& facts);
 };
 

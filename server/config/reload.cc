@@ -50,15 +50,15 @@ void Reload(const CommandLine& command_line, const Message& running, const Messa
   }
   ApplyLogLevel(*reread);
   const absl::Status certificates = command_line.check_certificates(running);
-  if (!certificates.ok()) {
-    LOG(ERROR) << "SIGHUP: " << certificates.message()
-               << "; the certificates in use stay until the files are good";
-    return;
-  }
   const std::vector<std::string> differing = Differing(running, *reread);
   const std::string rest =
       differing.empty() ? "" : absl::StrCat("; restart to apply ", absl::StrJoin(differing, ", "));
-  LOG(INFO) << "SIGHUP: log level and certificates are read again" << rest;
+  if (!certificates.ok()) {
+    LOG(ERROR) << "SIGHUP: the log level is set; " << certificates.message()
+               << ": replace the file, which is read when it changes" << rest;
+    return;
+  }
+  LOG(INFO) << "SIGHUP: the log level is set, and the certificates are good" << rest;
 }
 
 }  // namespace kaon::config

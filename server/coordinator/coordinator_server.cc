@@ -240,11 +240,12 @@ absl::Status CoordinatorServer::Listen() {
   builder.RegisterService(admin_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
+  // Before the first call: Client::Connect takes a server without them for another one.
+  server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
+  health_.ShowIn(server_->GetHealthCheckService());
   KAON_RETURN_IF_ERROR(listener_->Start(
       kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard, config_.has_tls()));
   port_ = listener_->port();
-  server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
-  health_.ShowIn(server_->GetHealthCheckService());
   address_ = config_.advertise();
   if (address_.empty()) {
     address_ = absl::StrCat(config_.listen().substr(0, config_.listen().rfind(':')), ":", port_);

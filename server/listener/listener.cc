@@ -48,10 +48,9 @@ absl::Status CannotListen(absl::string_view listen, absl::string_view why) {
 
 std::string InUse(const std::string& listen) {
   const std::string owner = PortOwner(std::atoi(listen.c_str() + listen.rfind(':') + 1));
-  return absl::StrCat(
-      std::strerror(EADDRINUSE),
-      owner.empty() ? ", by a process that this user cannot see" : absl::StrCat(", by ", owner),
-      "; stop it or choose another port");
+  return absl::StrCat(std::strerror(EADDRINUSE),
+                      owner.empty() ? "; its owner is unknown" : absl::StrCat(", by ", owner),
+                      "; stop it or choose another port");
 }
 
 absl::StatusOr<sockaddr_storage> AddressOf(int socket) {

@@ -171,9 +171,13 @@ grpc::ServerUnaryReactor* AdminService::DeleteCheckpoint(grpc::CallbackServerCon
                                                          v1::DeleteCheckpointResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const CallEnded log = Act(*context, absl::StrCat("checkpoint delete ", request->id()));
-  checkpoints_.Run([log, reactor, request, response](const Directory& directory) {
+  checkpoints_.Run([log, context, reactor, request, response](const Directory& directory) {
+    // A caller that left was told that it failed.
+    const absl::Status usable = context->IsCancelled()
+                                    ? absl::CancelledError("the caller left before its turn")
+                                    : directory.status();
     const absl::StatusOr<v1::CheckpointManifest> removed =
-        directory.ok() ? (*directory)->Delete(request->id()) : directory.status();
+        usable.ok() ? (*directory)->Delete(request->id()) : usable;
     if (removed.ok()) *response->mutable_checkpoint() = checkpoint::SummaryOf(*removed);
     log(removed.status());
     reactor->Finish(proto::ToGrpc(removed.status()));

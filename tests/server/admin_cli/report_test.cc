@@ -168,7 +168,7 @@ TEST(ParametersReportTest, StateOfADeadShardIsUnknownAndNotZero) {
   EXPECT_EQ(unseen.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(
       unseen.message(),
-      "state of 1 of 2 parameters is unknown: shard 0 did not answer; kaonctl status says why");
+      "state of 1 of 2 parameters is unknown: shard 0 did not tell it; kaonctl status says why");
   const Json row = ParametersJson(Rows())["parameters"][1];
   for (const char* key : {"updates_applied", "newton_schulz_updates", "state_bytes"}) {
     EXPECT_TRUE(row[key].is_null()) << key;

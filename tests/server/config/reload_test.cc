@@ -25,21 +25,25 @@ TEST(ReloadTest, AppliesTheLogLevelAndNamesWhatNeedsARestart) {
   running.mutable_tls()->set_ca_file("ca.crt");
   v1::ShardConfig reread = running;
   reread.set_log_level("debug");
-  EXPECT_EQ(Logged(running, &reread), "SIGHUP: log level and certificates are read again\n");
+  EXPECT_EQ(Logged(running, &reread),
+            "SIGHUP: the log level is set, and the certificates are good\n");
   EXPECT_EQ(FLAGS_v, 1);
   reread.set_threads(3);
   reread.mutable_tls()->set_ca_file("other.crt");
   reread.clear_log_level();
   EXPECT_EQ(Logged(running, &reread),
-            "SIGHUP: log level and certificates are read again; restart to apply tls, threads\n");
+            "SIGHUP: the log level is set, and the certificates are good; restart to apply tls, "
+            "threads\n");
   EXPECT_EQ(FLAGS_v, 0);
 }
 
 TEST(ReloadTest, SaysThatCertificatesAreBadAndStillAppliesTheLogLevel) {
   v1::ShardConfig reread;
   reread.set_log_level("warning");
+  reread.set_threads(3);
   EXPECT_EQ(Logged({}, &reread, absl::FailedPreconditionError("ca.crt is bad")),
-            "SIGHUP: ca.crt is bad; the certificates in use stay until the files are good\n");
+            "SIGHUP: the log level is set; ca.crt is bad: replace the file, which is read when it "
+            "changes; restart to apply threads\n");
   EXPECT_EQ(FLAGS_minloglevel, google::GLOG_WARNING);
 }
 
