@@ -5,6 +5,7 @@
 #ifndef KAON_CLIENT_COORDINATOR_CALL_H_
 #define KAON_CLIENT_COORDINATOR_CALL_H_
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -43,6 +44,8 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
     Try make_try;
     // Codes that end the call once every coordinator may have answered with one of them.
     std::vector<absl::StatusCode> outdated = {absl::StatusCode::kNotFound};
+    // They end the call only if the newest answer of each coordinator is one of them.
+    bool asks_each = false;
   };
 
   explicit CoordinatorCall(Options options)
@@ -103,12 +106,22 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
                            [self = this->shared_from_this()] { self->MakeTry(); });
   }
 
+  bool IsOutdated(const absl::Status& status) const {
+    return std::find(options_.outdated.begin(), options_.outdated.end(), status.code()) !=
+           options_.outdated.end();
+  }
+
   bool IsTransient(const absl::Status& status) {
-    for (absl::StatusCode code : options_.outdated) {
-      // A coordinator that was frozen since before the registration does not know that it was
-      // replaced.
-      if (status.code() == code) return ++num_outdated_ < runtime_.options().coordinators.size();
+    const std::vector<std::string>& coordinators = runtime_.options().coordinators;
+    if (IsOutdated(status) && options_.asks_each) {
+      return std::any_of(coordinators.begin(), coordinators.end(), [&](const std::string& one) {
+        const auto known = errors_.find(one);
+        return one != address_ && (known == errors_.end() || !IsOutdated(known->second));
+      });
     }
+    // A coordinator that was frozen since before the registration does not know that it was
+    // replaced.
+    if (IsOutdated(status)) return ++num_outdated_ < coordinators.size();
     return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
            absl::IsCancelled(status);
   }
@@ -118,6 +131,7 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
     for (const auto& [address, status] : errors_) {
       absl::StrAppend(&text, "; ", address, ": ", status.ToString());
     }
+    if (errors_.count(address_) == 0) absl::StrAppend(&text, "; ", address_, ": no answer yet");
     return text;
   }
 

@@ -1,5 +1,6 @@
 #include "client/job_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,17 +53,23 @@ absl::Status FindCoordinator(const std::shared_ptr<Runtime>& runtime) {
   options.runtime = runtime;
   options.what = "a coordinator to answer";
   options.deadline = runtime->call_deadline();
-  options.make_try = [&runtime = *runtime](const std::string& address, auto done) {
-    return runtime.coordinators().CheckAnswers(address, runtime.try_timeout(), std::move(done));
+  // A silent address leaves time for the others.
+  const absl::Duration timeout = std::min(
+      runtime->try_timeout(),
+      runtime->call_deadline() / static_cast<int64_t>(runtime->options().coordinators.size()));
+  options.make_try = [timeout, &runtime = *runtime](const std::string& address, auto done) {
+    return runtime.coordinators().CheckAnswers(address, timeout, std::move(done));
   };
   // The address is another server's; another coordinator may answer.
+  options.asks_each = true;
   options.outdated = {absl::StatusCode::kNotFound, absl::StatusCode::kUnimplemented};
   const absl::Status status =
       std::make_shared<CoordinatorCall<bool>>(std::move(options))->Run().status();
   if (!absl::IsNotFound(status) && !absl::IsUnimplemented(status)) return status;
   return absl::FailedPreconditionError(
       absl::StrCat("another server than a coordinator answers at ",
-                   absl::StrJoin(runtime->options().coordinators, ", ")));
+                   absl::StrJoin(runtime->options().coordinators, ", "),
+                   ": name coordinators in ClientOptions::coordinators or KAON_ENDPOINTS"));
 }
 
 }  // namespace kaon::client

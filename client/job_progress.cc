@@ -34,10 +34,10 @@ absl::StatusOr<uint64_t> WaitForWeights(const JobContext& job, absl::Duration ti
   const WaitLog log(job.runtime(), [what] { return what; });
   Backoff backoff(absl::Milliseconds(50), absl::Seconds(1), std::random_device()());
   for (int tries = 0;; ++tries) {
-    const absl::Duration left = deadline - EventLoop::Now();
-    // The first question has the time of any call, also with a timeout of 0.
-    const absl::StatusOr<v1::JobDescription> description =
-        RefreshJob(job, tries == 0 ? call_deadline : std::min(call_deadline, left));
+    // A timeout of 0 asks once, with the time of any call. Later questions have 1 ms at least.
+    const absl::Duration left = std::max(deadline - EventLoop::Now(), absl::Milliseconds(1));
+    const absl::StatusOr<v1::JobDescription> description = RefreshJob(
+        job, timeout > absl::ZeroDuration() ? std::min(call_deadline, left) : call_deadline);
     if (description.ok() && description->weights_loaded()) return description->applied_step();
     if (!description.ok() && !absl::IsDeadlineExceeded(description.status())) {
       return description.status();

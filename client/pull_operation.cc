@@ -184,7 +184,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
   Backoff backoff_;
   std::map<uint32_t, ShardPart> parts_;
   absl::Status failure_;
-  // Of the newest try that was repeated.
+  // Error of the newest try that was repeated.
   absl::Status last_error_;
   std::unique_ptr<WaitLog> log_;
   bool ended_ = false;

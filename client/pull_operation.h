@@ -19,7 +19,7 @@ namespace kaon::client {
 absl::StatusOr<std::vector<PullTarget>> CheckTargets(const JobContext& job,
                                                      std::vector<PullTarget> targets);
 
-// Errors of CheckTargets are there at once. Once the future is ready, the library no longer writes
+// Returns errors of CheckTargets at once. Once the future is ready, the library no longer writes
 // to the targets. Any thread.
 Future<Done> StartPull(std::shared_ptr<const JobContext> job, uint64_t step,
                        std::vector<PullTarget> targets);

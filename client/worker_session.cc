@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -250,11 +251,15 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   if (idle() || shard >= pushes_.size() || pushes_[shard].call != call) return;
   ShardPush& push = pushes_[shard];
   push.call = 0;
+  // FAILED_PRECONDITION: the shard is past this step, and the decision is on its way.
   push.accepted = status.ok() || absl::IsFailedPrecondition(status);
+  if (push.accepted) {
+    const bool all = std::all_of(pushes_.begin(), pushes_.end(),
+                                 [](const ShardPush& one) { return one.accepted; });
+    if (all) last_failure_ = absl::OkStatus();
+    return;
+  }
   last_failure_ = status;
-  if (status.ok()) return;
-  // The shard is past this step: the decision is on its way.
-  if (absl::IsFailedPrecondition(status)) return;
   // A shard that crashed before the registration was decided on its disk has no job until the
   // holder sends the job again.
   const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxPushesNotFound;

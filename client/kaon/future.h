@@ -121,9 +121,9 @@ class [[nodiscard]] Future {
   // of U if `f` returns U or Result<U>, of Done if it returns nothing. Takes this future:
   // std::move(future).Then(f).
   // `f` runs on the library thread that stores the result, or at once on this thread if there is a
-  // result. It may call Push, Finish, Pull and Then. It must not block: a call that would deadlock
-  // the library aborts the process. Cancel of the returned future cancels this operation. The
-  // library owns `f` until it has run.
+  // result. It may call Push, Finish, Pull and Then. It must not wait for a future, destroy a Step
+  // or the Client, or throw: the library would wait for itself. Cancel of the returned future
+  // cancels this operation. The library owns `f` until it has run.
   template <typename F>
   Future<typename ThenValue<std::invoke_result_t<F&, Result<T>>>::Type> Then(F f) &&;
 

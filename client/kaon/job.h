@@ -54,7 +54,7 @@ class Job {
   // Blocks until the job has weights, and returns the applied step: the version to pull, and the
   // step to go on from after a restart. Rank 0 of a new job calls LoadWeights instead.
   // DEADLINE_EXCEEDED if there are none after `timeout`; a timeout of 0 asks once. DATA_LOSS if the
-  // job stopped. An outage of the coordinators within the timeout is waited out.
+  // job stopped. It asks again while no coordinator answers.
   Result<uint64_t> WaitForWeights(std::chrono::milliseconds timeout);
 
   // Claims a rank. An earlier process of that rank loses it: its calls end with ABORTED.

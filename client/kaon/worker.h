@@ -38,12 +38,12 @@ class Worker {
   Result<Step> Begin(const BeginOptions& options);
 
   // Runs a whole step: Begin, Push of every gradient, Finish with `loss`, and Pull of the step's
-  // version into `weights`. Blocks until the weights are there; also those of a skipped step, whose
-  // record says why. `gradients` and `weights` have one view for each parameter id. An empty view
-  // (TensorView()) stands for a parameter that has no gradient in this step or is frozen, or that
-  // is not pulled. The caller owns the tensors; other threads must not use them before the return.
-  // INVALID_ARGUMENT: a view does not fit its parameter, or micro_batches is not 1; no step was
-  // begun. Otherwise errors as of Begin, Finish and Job::Pull. After an error the weights are
+  // version into `weights`. Blocks until the weights are there. It pulls after a skipped step too,
+  // whose record says why. `gradients` and `weights` have one view for each parameter id. An empty
+  // view (TensorView()) stands for a parameter that has no gradient in this step or is frozen, or
+  // that is not pulled. The caller owns the tensors; other threads must not use them before the
+  // return. INVALID_ARGUMENT: the number of views or a target is wrong, or micro_batches is not 1.
+  // Returns errors of Begin, Push, Finish and Job::Pull too. After an error the weights are
   // undefined and the step may have been decided: Refresh tells the applied step to Pull.
   Result<StepRecord> RunStep(const BeginOptions& options, const std::vector<TensorView>& gradients,
                              std::optional<double> loss,

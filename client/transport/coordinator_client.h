@@ -55,7 +55,7 @@ class CoordinatorClient {
                                       Callback<v1::BeginStepResponse> done);
 
   // Asks whether a coordinator answers, serving or not. NOT_FOUND or UNIMPLEMENTED: `address` is
-  // another server's. Ends as the four do.
+  // another server's.
   std::shared_ptr<OutgoingCall> CheckAnswers(const std::string& address, absl::Duration timeout,
                                              Callback<bool> done);
 

@@ -74,9 +74,20 @@ TEST(ConnectTest, SaysThatAnAddressIsUnreachable) {
 
 TEST(ConnectTest, SaysThatTheServerIsNoCoordinator) {
   Server server(TlsFiles{});
-  EXPECT_EQ(
-      ConnectTo(server.address(), {}).ToString(),
-      "FAILED_PRECONDITION: another server than a coordinator answers at " + server.address());
+  EXPECT_EQ(ConnectTo(server.address(), {}).ToString(),
+            "FAILED_PRECONDITION: another server than a coordinator answers at " +
+                server.address() +
+                ": name coordinators in ClientOptions::coordinators or KAON_ENDPOINTS");
+}
+
+TEST(ConnectTest, WaitsForAnAddressThatDoesNotAnswerYet) {
+  Server other(TlsFiles{});
+  ClientOptions options;
+  options.coordinators = {other.address(), "127.0.0.1:1"};
+  options.call_deadline = std::chrono::milliseconds(500);
+  const Status status = Client::Connect(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("127.0.0.1:1: UNAVAILABLE: "));
 }
 
 TEST(ConnectTest, AcceptsACoordinatorWhoseJobIsStopped) {

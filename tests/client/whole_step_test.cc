@@ -52,7 +52,7 @@ TEST_F(ClientTest, ListsAnEmptyGradientOfAStepAsMissing) {
   EXPECT_THAT(cluster_.finishes().at(0).missing_parameters(), ElementsAre(0u));
 }
 
-TEST_F(ClientTest, BeginsNoStepWithViewsThatDoNotFit) {
+TEST_F(ClientTest, RefusesViewsThatDoNotFit) {
   Worker worker = job_.Join(0).value();
   std::vector<float> bias(5);
   EXPECT_EQ(worker.RunStep({1, 512}, {View(bias_)}, 1.5, {{}, {}, {}}).status().message(),
