@@ -109,6 +109,8 @@ for extra in ${extras[@]+"${extras[@]}"}; do
 done
 command -v openssl >/dev/null || die "openssl is not installed; see deploy/install_packages.sh"
 
+[ ${#roles[@]} -eq 0 ] || [ -n "$ca_dir" ] || [ ! -e "$dir/ca.crt" ] ||
+  die "$dir has certificates of a CA that was not kept: give --ca-dir, or another folder for --role"
 umask 077
 mkdir -p "$dir"
 chmod 700 "$dir"

@@ -1,10 +1,12 @@
 # The shared libraries that a relocatable tree carries. Source this file.
 
-# copy_libraries LIB GLIBC FILE...: copies what the programs and libraries FILE... load into the folder LIB, stripped.
+# copy_libraries LIB GLIBC FILE...: copies what the programs and libraries FILE... load into the folder LIB, stripped. Fails if one is missing.
 # The loader and the C library go to the folder GLIBC, or nowhere if GLIBC is empty. CUDA's libraries are the host's.
 copy_libraries() {
   local lib=$1 glibc=$2 library
   shift 2
+  ldd "$@" 2>/dev/null | awk '/not found/ && $1 !~ /^lib(cuda|cublas|nv)/ { print "copy_libraries: " $1 " is missing" > "/dev/stderr"; failed = 1 }
+    END { exit failed }' || return 1
   ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// && $2 ~ /^\(/ { print $1 }' |
     sort -u | while read -r library; do
     case "$(basename "$library")" in

@@ -56,7 +56,7 @@ done
 version=$(<VERSION)
 abi=${version%.*}
 options=$(<"$bin/deploy/library/kaon_client.options")
-mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon,share/kaon/deploy,share/kaon/proto/kaon/v1} ||
+mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon,share/bash-completion/completions,share/kaon/deploy,share/kaon/proto/kaon/v1} ||
   die "$to cannot be written: choose another --prefix, or run as root"
 for file in "${programs[@]}"; do
   install -m 755 -s "$bin/$file" "$to/bin/"
@@ -69,6 +69,7 @@ install -m 644 client/kaon/*.h "$to/include/kaon/"
 install -m 644 proto/kaon/v1/*.proto "$to/share/kaon/proto/kaon/v1/"
 install -m 755 deploy/local_cluster.sh deploy/certificates.sh "$to/share/kaon/deploy/"
 install -m 644 LICENSE "$to/share/doc/kaon/"
+"$to/bin/kaonctl" completion bash >"$to/share/bash-completion/completions/kaonctl"
 
 # fill TEMPLATE FILE
 fill() {

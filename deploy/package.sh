@@ -56,6 +56,9 @@ make_debian_package() {
   mkdir "$tree/DEBIAN"
   (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
   echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
+  local needs
+  needs=$(depends "$tree"/usr/bin/* "$tree/usr/lib/libkaon_client.so.$version")
+  [ -n "$needs" ] || { echo "package.sh: dpkg-shlibdeps found no dependency" >&2; return 1; }
   cat >"$tree/DEBIAN/control" <<TEXT
 Package: kaon
 Version: $version
@@ -64,7 +67,7 @@ Maintainer: Maintainers of Kaon
 Section: science
 Priority: optional
 Installed-Size: $(du -sk "$tree/usr" | cut -f1)
-Depends: $(depends "$tree"/usr/bin/* "$tree/usr/lib/libkaon_client.so.$version")
+Depends: $needs
 Recommends: openssl, procps
 Suggests: g++, pkg-config
 Description: optimizer-state service for training neural networks

@@ -1,10 +1,8 @@
 #!/bin/bash
 # systemd accepts the units of deploy/systemd, and finds a seeded fault.
 set -euo pipefail
-if ! command -v systemd-analyze >/dev/null; then
-  echo "SKIPPED: systemd-analyze is missing: install the package systemd"
-  exit 0
-fi
+source "$TEST_SRCDIR/kaon/tests/skipped.sh"
+command -v systemd-analyze >/dev/null || skipped "systemd-analyze is missing: install the package systemd"
 work=$TEST_TMPDIR/units
 mkdir -p "$work"
 # systemd looks for the programs, which are not installed here.
