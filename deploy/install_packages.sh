@@ -4,10 +4,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install_packages.sh [--test] [--package] [--sanitizers] [--torch] [--containers] [--list]
+Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers] [--torch] [--containers]
+                                  [--list]
 
   --test         also what the tests need
   --package      also what deploy/package.sh and its test need
+  --schemas      also pip, which fetches the schemas of the Kubernetes API for a nightly test
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
   --containers   also what deploy/container_smoke.sh needs where docker is not
@@ -35,6 +37,7 @@ for argument in "$@"; do
       command -v kubectl >/dev/null || packages+=(kubernetes-client)
       ;;
     --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;
+    --schemas) packages+=(python3-pip) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --containers) packages+=(podman podman-compose runc netavark aardvark-dns iptables mmdebstrap) ;;

@@ -20,7 +20,7 @@ suites=(
   "sweep:a crash at every system call of a shard, a failure of every read, full and failing disks, every point of a restore, every moment of a control change (tests/crash:syscall_sweep_, disk_faults_, read_faults_, restore_ and control_crashes_nightly_test)"
   "recovery:100 recoveries with 64 MiB of state, 3 with 1 GiB (tests/crash:recovery_time_nightly_test and large_recovery_nightly_test)"
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
-  "install:the packages in a fresh root file system, and a trainer in a Bazel workspace of its own (tests tagged nightly under tests/install)"
+  "install:the packages in a fresh root file system, a trainer in a Bazel workspace of its own, and deploy/kubernetes against the API's schemas (tests tagged nightly under tests/install and tests/deploy)"
   "containers:deploy/compose.yaml trains in the image while containers are killed and stopped (deploy/container_smoke.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it (tests under tests/torch)"
 )
@@ -62,7 +62,7 @@ case "$suite" in
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
-  install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/install/...); packages=(--package) ;;
+  install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
   torch) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)
@@ -100,6 +100,10 @@ cd "$root"
 deploy/install_packages.sh --test "${packages[@]}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+if [ "$suite" = install ]; then
+  python3 -m pip install -q --root-user-action=ignore --target "$work/python" kubernetes-validate
+  options+=("--test_env=PYTHONPATH=$work/python")
+fi
 start=$SECONDS
 result=0
 touch "$work/start"
