@@ -13,7 +13,7 @@ import tempfile
 
 import yaml
 
-OVERLAYS = ("cpu", "gpu", "dev")
+OVERLAYS = ("cpu", "gpu", "dev", "checkpoints")
 WORKLOADS = ("StatefulSet", "Job")
 
 
@@ -32,7 +32,7 @@ def pods_of(objects):
     return [(o, o["spec"]["template"]) for o in objects if o["kind"] in WORKLOADS]
 
 
-def pod_faults(owner, pod, secrets):
+def pod_faults(owner, pod, secrets, shared):
     name, spec = owner["metadata"]["name"], pod["spec"]
     claims = {c["metadata"]["name"] for c in owner["spec"].get("volumeClaimTemplates", [])}
     volumes = {v["name"] for v in spec.get("volumes", [])} | claims
@@ -49,6 +49,9 @@ def pod_faults(owner, pod, secrets):
             yield f"{name}: keys in {volume['name']} do not have mode 0440"
         if "configMap" in volume or "hostPath" in volume:
             yield f"{name}: volume {volume['name']} is neither a Secret nor a claim"
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if claim and claim not in shared:
+            yield f"{name} mounts claim {claim}, which nothing makes for all pods"
     for container in spec["containers"]:
         inner = container.get("securityContext", {})
         if (inner.get("privileged") or inner.get("allowPrivilegeEscalation") is not False
@@ -128,7 +131,9 @@ def name_faults(objects):
 
 def faults_of(objects):
     secrets = {o["spec"]["secretName"] for o in objects if o["kind"] == "Certificate"}
-    found = [fault for owner, pod in pods_of(objects) for fault in pod_faults(owner, pod, secrets)]
+    shared = {o["metadata"]["name"] for o in objects
+              if o["kind"] == "PersistentVolumeClaim" and o["spec"]["accessModes"] == ["ReadWriteMany"]}
+    found = [fault for owner, pod in pods_of(objects) for fault in pod_faults(owner, pod, secrets, shared)]
     return found + list(reference_faults(objects)) + list(name_faults(objects))
 
 
@@ -142,13 +147,16 @@ def seeded_faults(objects):
     changes = (
         (shard, lambda o: o["spec"]["template"]["metadata"]["labels"].update({"app.kubernetes.io/component": "x"}), "selects 0"),
         (shard, lambda o: o["spec"]["template"]["spec"]["containers"][0].pop("startupProbe"), "startupProbe"),
-        (shard, lambda o: o["spec"]["template"]["spec"]["volumes"][0]["secret"].update(secretName="x"), "Secret x"),
+        (shard, lambda o: o["spec"]["template"]["spec"]["volumes"][-1]["secret"].update(secretName="x"), "Secret x"),
         (shard, lambda o: o["spec"]["template"]["spec"]["containers"][0]["securityContext"].update(privileged=True), "rights"),
         (shard, lambda o: o["spec"].update(replicas=4), "does not name kaon-shard-3"),
         (("Service", "kaon-shard"), lambda o: o["spec"]["ports"][0].update(port=7702), "port 7702"),
         (("NetworkPolicy", "kaon-coordinator"), lambda o: o["spec"]["ingress"][0]["ports"][0].update(port=1), "lets port 1 in"),
         (("Certificate", "kaon-coordinator"), lambda o: o["spec"].update(dnsNames=[]), "does not name kaon-coordinator-0"),
     )
+    if any(o["kind"] == "PersistentVolumeClaim" for o in objects):
+        claim = ("PersistentVolumeClaim", "kaon-checkpoints")
+        changes += ((claim, lambda o: o["spec"].update(accessModes=["ReadWriteOnce"]), "claim kaon-checkpoints"),)
     for target, change, word in changes:
         changed = copy.deepcopy(objects)
         change(find(changed, *target))
