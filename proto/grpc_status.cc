@@ -4,12 +4,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "proto/text.h"
 
 namespace kaon::proto {
 namespace {
 
 constexpr absl::string_view kLost = "connection lost: ";
+// What gRPC puts before the reason for which it could not connect.
+constexpr absl::string_view kNotConnected = "failed to connect to all addresses; last error: ";
 
 // Codes that gRPC uses for a lost connection (a broken TLS record, a reset stream).
 bool IsMadeByTransports(grpc::StatusCode code) {
@@ -31,7 +34,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = OneLine(status.error_message());
   if (IsMadeByTransports(status.error_code()) && status.error_details().empty()) {
-    return ConnectionLost(message);
+    absl::string_view why = message;
+    if (absl::ConsumePrefix(&why, kNotConnected)) absl::ConsumePrefix(&why, "UNKNOWN: ");
+    return ConnectionLost(why);
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }

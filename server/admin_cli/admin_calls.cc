@@ -120,8 +120,8 @@ HealthRow CheckRow(const Options& options, const std::string& address, proto::Ro
   return {.role = std::string(proto::NameOf(role)),
           .address = address,
           .serving = answer.ok() && *answer == "SERVING",
-          .status = answer.ok() ? *answer : answer.status().ToString(),
-          .reason = ""};
+          .status = answer.ok() ? *answer : absl::StatusCodeToString(answer.status().code()),
+          .reason = std::string(answer.status().message())};
 }
 
 std::string WhyNotServing(const v1::ShardStatus& shard) {

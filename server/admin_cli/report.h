@@ -28,9 +28,9 @@ struct HealthRow {
   std::string role;
   std::string address;
   bool serving = false;
-  // SERVING, NOT_SERVING, UNKNOWN, or the error of the call.
+  // SERVING, NOT_SERVING, UNKNOWN, or the code of the call's error.
   std::string status;
-  // Why a server is NOT_SERVING; empty if kaonctl could not learn it.
+  // Why a server is NOT_SERVING, or the message of the error; empty if kaonctl could not learn it.
   std::string reason;
 };
 

@@ -35,7 +35,8 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
       }
     }
     return absl::NotFoundError(
-        absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
+        job.empty() ? "no job is registered"
+                    : absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
   const v1::ShardState& state = shards[newest]->state();
   const std::string& name = state.registration().definition().name();

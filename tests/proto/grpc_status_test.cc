@@ -27,6 +27,13 @@ TEST(GrpcStatusTest, AStatusThatNoServerMadeIsALostConnection) {
             absl::CancelledError("by the caller"));
 }
 
+TEST(GrpcStatusTest, SaysOnceWhyItCouldNotConnect) {
+  const absl::Status lost = FromGrpc(grpc::Status(
+      grpc::StatusCode::UNAVAILABLE,
+      "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:7: refused"));
+  EXPECT_EQ(lost, absl::UnavailableError("connection lost: ipv4:10.0.0.1:7: refused"));
+}
+
 TEST(GrpcStatusTest, OkStaysOk) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
   EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
