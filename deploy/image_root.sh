@@ -8,7 +8,7 @@ Usage: deploy/image_root.sh DIR
 
 Runs inside an image build. Writes DIR, the root file system, and DIR-owned, the folders that belong to user 65532.
 Takes bin/kaon-shard ..., and lib/libkaon_cuda.so with CUDA=1, from the current folder if bin/ is there; builds them by
-Bazel otherwise. CUDA=1 adds the CUDA backend and cuBLASLt.
+Bazel otherwise, with the commit REVISION in their versions. CUDA=1 adds the CUDA backend and cuBLASLt.
 TEXT
 }
 
@@ -32,7 +32,7 @@ if [ -d bin ]; then
   [ -z "$cuda_home" ] || install -m 0644 lib/libkaon_cuda.so "$root/usr/lib/x86_64-linux-gnu/"
 else
   deploy/install_packages.sh
-  options=(--config=opt "--disk_cache=$(deploy/disk_cache.sh)")
+  options=(--config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=${REVISION:-unknown}")
   targets=("${programs[@]}")
   if [ -n "$cuda_home" ]; then
     options+=(--config=cuda)
