@@ -78,6 +78,13 @@ absl::Status CheckMuon(const std::string& group, const v1::MuonOptions& muon) {
 
 // eps_mode says how eps combines with the bias correction ([A2], [A5]), so it needs one.
 absl::Status CheckAdamW(const std::string& at, const v1::AdamWOptions& adamw) {
+  if (adamw.exp_avg_sq_dtype() != v1::STATE_DTYPE_UNSPECIFIED &&
+      adamw.exp_avg_sq_dtype() != v1::STATE_DTYPE_FLOAT32 &&
+      adamw.exp_avg_sq_dtype() != v1::STATE_DTYPE_SQRT_UINT8) {
+    return absl::InvalidArgumentError(absl::StrCat(at, "adamw.exp_avg_sq_dtype is ",
+                                                   NameOf(adamw.exp_avg_sq_dtype()),
+                                                   ", must be float32 or sqrt_uint8"));
+  }
   return CheckUnset(absl::StrCat(at, "adamw.eps_mode ", NameOf(adamw.eps_mode())),
                     adamw.eps_mode() != v1::ADAM_EPS_MODE_OUTSIDE && !adamw.bias_correction(),
                     "bias_correction true");
@@ -109,6 +116,10 @@ absl::Status ValidateGroup(const v1::ParameterGroup& group) {
   KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "lr"), group.lr()));
   KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "weight_decay"), group.weight_decay()));
   KAON_RETURN_IF_ERROR(CheckSchedule(absl::StrCat(at, "schedule."), group.schedule()));
+  if (group.momentum_dtype() == v1::STATE_DTYPE_SQRT_UINT8) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        at, "momentum_dtype is sqrt_uint8, must be float32, bfloat16 or int8: it has a sign"));
+  }
   if (group.rule() == v1::RULE_MUON) KAON_RETURN_IF_ERROR(CheckMuon(at, group.muon()));
   if (group.rule() == v1::RULE_ADAMW) KAON_RETURN_IF_ERROR(CheckAdamW(at, group.adamw()));
   if (group.rule() == v1::RULE_SGD) KAON_RETURN_IF_ERROR(CheckSgd(at, group));

@@ -35,6 +35,7 @@ KAON_SAME_ENUMERATOR(DECAY_MODE_PALM, DecayMode::kPalm);
 KAON_SAME_ENUMERATOR(STATE_DTYPE_FLOAT32, StateDType::kFloat32);
 KAON_SAME_ENUMERATOR(STATE_DTYPE_BFLOAT16, StateDType::kBFloat16);
 KAON_SAME_ENUMERATOR(STATE_DTYPE_INT8, StateDType::kInt8);
+KAON_SAME_ENUMERATOR(STATE_DTYPE_SQRT_UINT8, StateDType::kSqrtUInt8);
 KAON_SAME_ENUMERATOR(MATRIX_LAYOUT_KIND_MATRIX, MatrixLayoutKind::kMatrix);
 KAON_SAME_ENUMERATOR(MATRIX_LAYOUT_KIND_BATCHED, MatrixLayoutKind::kBatched);
 KAON_SAME_ENUMERATOR(MATRIX_LAYOUT_KIND_CONV_FLATTEN, MatrixLayoutKind::kConvFlatten);
@@ -75,6 +76,9 @@ kernels::AdamWConfig AdamWOf(const v1::AdamWOptions& options) {
   adamw.eps_mode = FromWire<kernels::AdamEpsMode>(options.eps_mode());
   adamw.amsgrad = options.amsgrad();
   adamw.bias_correction = options.bias_correction();
+  if (options.exp_avg_sq_dtype() != v1::STATE_DTYPE_UNSPECIFIED) {
+    adamw.exp_avg_sq_dtype = FromWire<kernels::StateDType>(options.exp_avg_sq_dtype());
+  }
   return adamw;
 }
 

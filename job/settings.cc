@@ -50,6 +50,7 @@ constexpr FixedField kFixed[] = {
     {"muon.newton_schulz.custom", "coefficients are fixed at registration"},
     {"muon.newton_schulz.custom_repeat", "coefficients are fixed at registration"},
     {"adamw.amsgrad", "it adds a buffer of state ([A4])"},
+    {"adamw.exp_avg_sq_dtype", "the second moments are stored so"},
 };
 
 const FixedField* FindFixed(absl::string_view path) {

@@ -130,8 +130,7 @@ std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint6
         std::vector<StateSlot> slots;
         const int64_t n = NumElements(shape);
         for (int k = 0; k < Rule::NumSlots(config); ++k) {
-          // Second moments span too many magnitudes for fewer bits.
-          const StateDType dtype = k == 0 ? config.momentum_dtype : StateDType::kFloat32;
+          const StateDType dtype = SlotDType(config, k);
           slots.push_back({Rule::kSlots[k], dtype, n, StateBytes(dtype, n)});
         }
         return slots;

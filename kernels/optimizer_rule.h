@@ -18,9 +18,9 @@ namespace kaon::kernels {
 // Kinds of weight decay (formulas [W1]).
 enum class DecayMode { kDecoupled, kIndependent, kL2, kPalm };
 
-// Storage type of a momentum buffer between updates; kInt8 has groups with a scale each (rule
-// [Q1]).
-enum class StateDType { kFloat32, kBFloat16, kInt8 };
+// Storage type of a slot of state between updates. Momentum may be kInt8, in groups with a scale
+// each (rule [Q1]). Second moments may be kSqrtUInt8, the roots in such groups (rule [Q2]).
+enum class StateDType { kFloat32, kBFloat16, kInt8, kSqrtUInt8 };
 
 enum class MomentumForm { kEma, kSum };
 
@@ -53,6 +53,8 @@ struct AdamWConfig {
   DecayMode decay_mode = DecayMode::kDecoupled;
   // Storage type of exp_avg.
   StateDType momentum_dtype = StateDType::kFloat32;
+  // Storage type of exp_avg_sq and max_exp_avg_sq: kFloat32 or kSqrtUInt8.
+  StateDType exp_avg_sq_dtype = StateDType::kFloat32;
 };
 
 // Hyper-parameters of SGD (formula [G1]); without momentum it has no buffer.
@@ -74,6 +76,14 @@ struct LionConfig {
   // Storage type of exp_avg.
   StateDType momentum_dtype = StateDType::kFloat32;
 };
+
+// Returns the storage type of slot `k` of a rule: the first is the momentum.
+template <typename Config>
+StateDType SlotDType(const Config& config, int k) {
+  if (k == 0) return config.momentum_dtype;
+  if constexpr (requires { config.exp_avg_sq_dtype; }) return config.exp_avg_sq_dtype;
+  return StateDType::kFloat32;
+}
 
 using RuleConfig = std::variant<MuonConfig, AdamWConfig, SgdConfig, LionConfig>;
 

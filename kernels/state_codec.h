@@ -1,5 +1,6 @@
 // Storage of a slot of optimizer state between updates. It is fp32, bf16 rounded to nearest even,
-// or int8 in groups of 32 elements with a bf16 scale each (rule [Q1]). Memory, files and the wire
+// int8 in groups of 32 elements with a bf16 scale each (rule [Q1]), or roots in such groups (rule
+// [Q2]). Memory, files and the wire
 // share one layout of bytes: docs/formats.md. Zero bytes are zeros in every dtype. Pure functions;
 // any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_STATE_CODEC_H_
@@ -26,8 +27,10 @@ void DecodeState(StateDType dtype, absl::Span<const std::byte> bytes, int64_t fi
 // beyond bf16's range become its largest number.
 // In int8, a group of largest magnitude A has a scale s < (A / 127) (1 + 2^-7) + 2^-133, and an
 // error of at most s / 2. Non-finite values become the largest finite ones in int8.
+// In sqrt_uint8, `in` is not negative. A root has a scale s < (A / 255) (1 + 2^-7) and an error
+// of at most s, if (A / 255)^2 is a normal number. `root_seed` is RootSeedOf the update.
 void EncodeState(StateDType dtype, absl::Span<const float> in, int64_t first,
-                 absl::Span<std::byte> bytes);
+                 absl::Span<std::byte> bytes, uint32_t root_seed = 0);
 
 }  // namespace kaon::kernels
 

@@ -39,7 +39,7 @@ enum class UpdateScale {
 enum class NewtonSchulzDType { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
 enum class MomentumForm { kEma = 1, kSum = 2 };
 enum class DecayMode { kDecoupled = 1, kIndependent = 2, kL2 = 3, kPalm = 4 };
-enum class StateDType { kFloat32 = 1, kBFloat16 = 2, kInt8 = 3 };
+enum class StateDType { kFloat32 = 1, kBFloat16 = 2, kInt8 = 3, kSqrtUInt8 = 4 };
 enum class AdamEpsMode { kOutside = 1, kUncorrected = 2 };
 enum class ClipPolicy { kClip = 1, kExempt = 2 };
 enum class MissingGradient { kSkip = 1, kZero = 2 };
@@ -92,6 +92,8 @@ struct AdamWOptions {
   std::optional<AdamEpsMode> eps_mode;
   std::optional<bool> amsgrad;          // false
   std::optional<bool> bias_correction;  // true
+  // Storage of exp_avg_sq and max_exp_avg_sq: kFloat32, or kSqrtUInt8 (1.06 bytes). kFloat32.
+  std::optional<StateDType> exp_avg_sq_dtype;
 };
 
 struct SgdOptions {

@@ -162,6 +162,18 @@ void AddClippingOptions(CLI::App& app, TrainOptions& o) {
                                 "How Newton-Schulz divides by the norm (default: scale_invariant)");
 }
 
+void AddStateOptions(CLI::App& app, TrainOptions& o) {
+  AddWordOption<kaon::StateDType>(app, "--momentum-dtype", o.momentum_dtype,
+                                  {{"float32", kaon::StateDType::kFloat32},
+                                   {"bfloat16", kaon::StateDType::kBFloat16},
+                                   {"int8", kaon::StateDType::kInt8}},
+                                  "Storage of the momentum of both groups (default: float32)");
+  AddWordOption<kaon::StateDType>(
+      app, "--exp-avg-sq-dtype", o.exp_avg_sq_dtype,
+      {{"float32", kaon::StateDType::kFloat32}, {"sqrt_uint8", kaon::StateDType::kSqrtUInt8}},
+      "Storage of the second moments of group adamw (default: float32)");
+}
+
 void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--steps", o.steps, "Train up to this step; also sets the learning-rate schedule")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
@@ -189,7 +201,8 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--preset", o.preset,
                  "Groups, rates and norm limit of this preset: default, keller, adamw ...")
-      ->excludes("--muon-lr", "--adamw-lr", "--max-grad-norm", "--muon-clip-policy", "--norm-mode");
+      ->excludes("--muon-lr", "--adamw-lr", "--max-grad-norm", "--muon-clip-policy", "--norm-mode",
+                 "--momentum-dtype", "--exp-avg-sq-dtype");
   app.add_option("--corpus-dir", o.corpus_dir, "Text files; Artistic and Apache-2.0 validate")
       ->capture_default_str();
   app.add_option("--poison-step", o.poison_step,
@@ -276,6 +289,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddJobOptions(app, options);
   AddWorkerOptions(app, options);
   AddClippingOptions(app, options);
+  AddStateOptions(app, options);
   AddTrainingOptions(app, options);
   app.set_version_flag("--version", proto::VersionText("kaon-train"));
   client::AcceptPlainNumbersOnly(app);
@@ -342,11 +356,14 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   muon.weight_decay = kMuonWeightDecay;
   muon.clip_policy = options.muon_clip_policy;
   muon.muon.newton_schulz.norm_mode = options.norm_mode;
+  muon.momentum_dtype = options.momentum_dtype;
   kaon::ParameterGroup adamw;
   adamw.name = "adamw";
   adamw.rule = kaon::Rule::kAdamW;
   adamw.lr = options.adamw_lr;
   adamw.weight_decay = kAdamWWeightDecay;
+  adamw.momentum_dtype = options.momentum_dtype;
+  adamw.adamw.exp_avg_sq_dtype = options.exp_avg_sq_dtype;
   job.groups = {muon, adamw};
   job.matrix_group = muon.name;
   job.scalar_group = adamw.name;

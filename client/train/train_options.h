@@ -67,6 +67,9 @@ struct TrainOptions {
   // Clip policy of group muon.
   std::optional<kaon::ClipPolicy> muon_clip_policy;
   std::optional<kaon::NormMode> norm_mode;
+  // Storage of the momenta of both groups, and of the second moments of group adamw.
+  std::optional<kaon::StateDType> momentum_dtype;
+  std::optional<kaon::StateDType> exp_avg_sq_dtype;
   std::optional<kaon::WorkerLoss> worker_loss;
   std::optional<double> worker_loss_seconds;
   kernels::DType push_dtype = kernels::DType::kFloat32;

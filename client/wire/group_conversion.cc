@@ -52,6 +52,8 @@ v1::AdamWOptions ToProto(const kaon::AdamWOptions& options) {
   if (options.eps_mode) wire.set_eps_mode(static_cast<v1::AdamEpsMode>(*options.eps_mode));
   if (options.amsgrad) wire.set_amsgrad(*options.amsgrad);
   if (options.bias_correction) wire.set_bias_correction(*options.bias_correction);
+  if (options.exp_avg_sq_dtype)
+    wire.set_exp_avg_sq_dtype(static_cast<v1::StateDType>(*options.exp_avg_sq_dtype));
   return wire;
 }
 
@@ -109,6 +111,8 @@ kaon::AdamWOptions FromProto(const v1::AdamWOptions& wire) {
   if (wire.eps_mode() != 0) options.eps_mode = static_cast<kaon::AdamEpsMode>(wire.eps_mode());
   if (wire.has_amsgrad()) options.amsgrad = wire.amsgrad();
   if (wire.has_bias_correction()) options.bias_correction = wire.bias_correction();
+  if (wire.exp_avg_sq_dtype() != 0)
+    options.exp_avg_sq_dtype = static_cast<kaon::StateDType>(wire.exp_avg_sq_dtype());
   return options;
 }
 

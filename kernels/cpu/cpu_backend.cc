@@ -48,10 +48,13 @@ struct StoredSlot {
   absl::Span<std::byte> bytes;
   StateDType dtype = StateDType::kFloat32;
   TensorDigester digester;
+  uint32_t root_seed = 0;
 
+  // fp32 is stepped in place.
+  bool encoded() const { return dtype != StateDType::kFloat32; }
   // Encodes `values` at position `first`, and digests the encoded bytes.
   uint64_t Encode(absl::Span<const float> values, int64_t first) const {
-    EncodeState(dtype, values, first, bytes);
+    EncodeState(dtype, values, first, bytes, root_seed);
     const int64_t begin = StateBytes(dtype, first);
     const int64_t end = StateBytes(dtype, first + static_cast<int64_t>(values.size()));
     return digester.OfBytes(bytes.subspan(begin, end - begin), begin);
@@ -59,13 +62,13 @@ struct StoredSlot {
 };
 
 template <typename Config>
-std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_t parameter_id,
-                                    const UpdateBuffers& buffers) {
+std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots,
+                                    const UpdateScalars& scalars, const UpdateBuffers& buffers) {
   std::vector<StoredSlot> slots;
   for (int k = 0; k < num_slots; ++k) {
-    slots.push_back({buffers.state[k].host_bytes(),
-                     k == 0 ? config.momentum_dtype : StateDType::kFloat32,
-                     TensorDigester(parameter_id, static_cast<uint32_t>(k) + 1)});
+    slots.push_back({buffers.state[k].host_bytes(), SlotDType(config, k),
+                     TensorDigester(scalars.parameter_id, static_cast<uint32_t>(k) + 1),
+                     RootSeedOf(scalars.parameter_id, scalars.t)});
   }
   return slots;
 }
@@ -77,13 +80,10 @@ struct ElementWiseStep {
   int num_slots;
   std::vector<StoredSlot> slots;
   TensorDigester weights;
-  // Storage type of the first slot; fp32 is stepped in place.
-  StateDType momentum_dtype;
   GradView grad;
   absl::Span<const float> param;
   absl::Span<float> new_param;
 
-  bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
   // In place, a line of weights has just been read and is written back to the same address.
   bool streams() const {
     constexpr uintptr_t kLineBytes = 64;
@@ -113,7 +113,7 @@ template <typename Rule>
 UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t end) {
   const InstructionSet isa = ChosenInstructionSet().load(std::memory_order_relaxed);
   UpdateResult result;
-  float momentum[kChunk];
+  float decoded[Rule::kMaxSlots][kChunk];
   const bool streams = step.streams();
   for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
@@ -123,11 +123,11 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     chunk.param = step.param.data() + first;
     chunk.new_param = step.new_param.data() + first;
     chunk.streams = streams;
-    for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
-    const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
-    if (step.encoded()) {
-      DecodeState(step.momentum_dtype, step.slots[0].bytes, first, decoded);
-      chunk.state[0] = momentum;
+    for (int k = 0; k < step.num_slots; ++k) {
+      const StoredSlot& slot = step.slots[k];
+      chunk.state[k] = slot.encoded() ? decoded[k] : Floats(slot.bytes) + first;
+      if (!slot.encoded()) continue;
+      DecodeState(slot.dtype, slot.bytes, first, absl::MakeSpan(decoded[k], chunk.n));
     }
     chunk.has_next = first + 2 * kChunk <= end;
     if (chunk.has_next) FindNext(step, first + kChunk, chunk.next);
@@ -140,8 +140,8 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     // summed.
     for (int k = 0; k < step.num_slots; ++k) {
       const StoredSlot& slot = step.slots[k];
-      result.slots_digest += k == 0 && step.encoded()
-                                 ? slot.Encode(decoded, first)
+      result.slots_digest += slot.encoded()
+                                 ? slot.Encode(absl::MakeConstSpan(decoded[k], chunk.n), first)
                                  : slot.digester.OfProducts(sums[1 + k], chunk.n, block);
     }
   }
@@ -160,9 +160,8 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
   const ElementWiseStep<Rule> step = {
       Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t),
       num_slots,
-      StoredSlots(config, num_slots, scalars.parameter_id, buffers),
+      StoredSlots(config, num_slots, scalars, buffers),
       TensorDigester(scalars.parameter_id, kWeightSlot),
-      config.momentum_dtype,
       buffers.grad,
       buffers.param.host_floats(),
       buffers.new_param.host_floats()};

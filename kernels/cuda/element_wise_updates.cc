@@ -11,6 +11,7 @@
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/digest.h"
+#include "kernels/rules/state_group.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -32,7 +33,9 @@ void QueueStep(Stream& stream, const Update& update, UpdateFacts* facts) {
         if constexpr (!std::is_same_v<Config, MuonConfig>) {
           using Rule = typename FindRule<Config, ElementWiseRules>::type;
           CHECK(buffers.part == UpdatePart::kAll) << Rule::kName << " is not stepped in parts";
-          step.momentum_dtype = config.momentum_dtype;
+          step.momentum_dtype = SlotDType(config, 0);
+          step.second_moment_dtype = SlotDType(config, 1);
+          step.root_seed = RootSeedOf(update.scalars.parameter_id, update.scalars.t);
           const UpdateScalars& scalars = update.scalars;
           StepElementWise<Rule>(stream,
                                 Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t),

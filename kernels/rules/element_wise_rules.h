@@ -1,7 +1,7 @@
 // The list of element-wise rules. To add a rule, write one header in this folder, one word here,
 // and its configuration in optimizer_rule.h. Its slots, checks, cost and bulk loop on every backend
-// follow from the list. A configuration uses the first NumSlots(config) of its rule's kSlots. The
-// first slot is the momentum, stored as momentum_dtype; the others are fp32. No state; any thread.
+// follow from the list. A configuration uses the first NumSlots(config) of its rule's kSlots.
+// SlotDType says how each slot is stored. No state; any thread.
 #ifndef KAON_KERNELS_RULES_ELEMENT_WISE_RULES_H_
 #define KAON_KERNELS_RULES_ELEMENT_WISE_RULES_H_
 

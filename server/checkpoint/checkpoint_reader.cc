@@ -55,13 +55,12 @@ absl::Status CheckpointReader::Read(uint32_t parameter_id, absl::string_view rol
   }
   const uint64_t stop = first + num_elements;
   const auto is_boundary = [&](uint64_t element) {
-    return last.dtype() != v1::STATE_DTYPE_INT8 || element % kernels::kStateGroup == 0 ||
-           element == total;
+    return !IsInGroups(last.dtype()) || element % kernels::kStateGroup == 0 || element == total;
   };
   if (!is_boundary(first) || !is_boundary(stop)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": int8 elements ", first, " to ", stop,
-                                                   ", expecting multiples of ",
-                                                   kernels::kStateGroup));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": elements ", first, " to ", stop,
+                     " of a tensor in groups, expecting multiples of ", kernels::kStateGroup));
   }
   const uint64_t first_byte = StateBytes(last.dtype(), first);
   if (to.size() != StateBytes(last.dtype(), stop) - first_byte) {

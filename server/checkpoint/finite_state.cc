@@ -34,6 +34,7 @@ bool NoneHas(Word exponent, size_t stride, absl::string_view bytes) {
 bool AllFinite(v1::StateDType dtype, absl::string_view bytes) {
   switch (dtype) {
     case v1::STATE_DTYPE_INT8:
+    case v1::STATE_DTYPE_SQRT_UINT8:
       // A group begins with its scale.
       return NoneHas(kBFloat16Exponent, StateBytes(dtype, 32), bytes);
     case v1::STATE_DTYPE_BFLOAT16:

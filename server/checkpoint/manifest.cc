@@ -119,9 +119,9 @@ absl::Status CheckRun(const std::string& name, const v1::CheckpointTensor& tenso
                               first, " on, of ", expected.num_elements));
   }
   const uint64_t end = first + tensor.num_elements();
-  if (expected.dtype == v1::STATE_DTYPE_INT8 && end != expected.num_elements &&
+  if (IsInGroups(expected.dtype) && end != expected.num_elements &&
       end % kernels::kStateGroup != 0) {
-    return Wrong(absl::StrCat(name, ": a run of int8 ends at element ", end,
+    return Wrong(absl::StrCat(name, ": a run of groups ends at element ", end,
                               ", expecting a multiple of ", kernels::kStateGroup, " or ",
                               expected.num_elements));
   }

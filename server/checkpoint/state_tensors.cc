@@ -91,6 +91,10 @@ uint64_t StateBytes(v1::StateDType dtype, uint64_t num_elements) {
                           static_cast<int64_t>(num_elements)));
 }
 
+bool IsInGroups(v1::StateDType dtype) {
+  return dtype == v1::STATE_DTYPE_INT8 || dtype == v1::STATE_DTYPE_SQRT_UINT8;
+}
+
 std::string Describe(const v1::JobDefinition& job, uint32_t parameter_id, const std::string& role) {
   if (parameter_id >= static_cast<uint32_t>(job.parameters_size())) {
     return absl::StrCat("parameter_id ", parameter_id, " ", Quoted(role));
@@ -108,6 +112,7 @@ Tensor TensorInFile(const v1::ParameterSpec& parameter, const v1::CheckpointTens
                                       "]:", parameter.name());
   switch (tensor.dtype()) {
     case v1::STATE_DTYPE_INT8:
+    case v1::STATE_DTYPE_SQRT_UINT8:
       in_file.type = TensorType::kUint8;
       in_file.shape = {StateBytes(tensor.dtype(), tensor.num_elements())};
       return in_file;

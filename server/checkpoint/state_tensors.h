@@ -34,9 +34,11 @@ struct StateTensor {
 // what is wrong with the definition or with the placement of a parameter.
 absl::StatusOr<std::vector<StateTensor>> StateTensorsOf(const v1::RegisterBody& registration);
 
-// Returns the number of bytes of `num_elements` elements; int8 elements start at the first of a
-// group of 32.
+// Returns the number of bytes of `num_elements` elements; elements in groups start at the first of
+// a group of 32.
 uint64_t StateBytes(v1::StateDType dtype, uint64_t num_elements);
+// Returns true if elements are stored in groups of kStateGroup, which cannot be cut.
+bool IsInGroups(v1::StateDType dtype);
 
 // Returns "parameter 'h.weight' exp_avg", for messages.
 std::string Describe(const v1::JobDefinition& job, uint32_t parameter_id, const std::string& role);

@@ -83,7 +83,9 @@ std::pair<AdamWConfig, std::string> AdamW(const Row& row) {
   config.bias_correction = row[kFirstOwn + 4] == 0;
   // The larger eps is visible next to the root.
   config.eps = row[kFirstOwn + 5] == 0 ? 1e-8 : 0.1;
-  return {config, absl::StrCat(" beta1=", config.beta1, " beta2=", config.beta2,
+  config.exp_avg_sq_dtype = row[kFirstOwn + 6] == 0 ? StateDType::kFloat32 : StateDType::kSqrtUInt8;
+  return {config, absl::StrCat(row[kFirstOwn + 6] == 0 ? "" : " v_sqrt_uint8",
+                               " beta1=", config.beta1, " beta2=", config.beta2,
                                " eps=", config.eps, row[kFirstOwn + 2] == 0 ? "" : " uncorrected",
                                config.amsgrad ? " amsgrad" : "",
                                config.bias_correction ? "" : " no_bias_correction")};
@@ -116,7 +118,8 @@ std::pair<LionConfig, std::string> Lion(const Row& row) {
 std::vector<NumericsCase> ElementWiseCases() {
   std::vector<NumericsCase> cases;
   const RowFilter all = [](const Row&) { return true; };
-  AddRows({"adamw", "[A1] [A2] [A4] [A5] [W1] [Q1]", {2, 2, 2, 2, 2, 2}, all}, AdamW, cases);
+  AddRows({"adamw", "[A1] [A2] [A4] [A5] [W1] [Q1] [Q2]", {2, 2, 2, 2, 2, 2, 2}, all}, AdamW,
+          cases);
   AddRows({"sgd", "[G1] [W1] [Q1]", {2, 2, 2}, SgdAllows}, Sgd, cases);
   AddRows({"lion", "[G2] [W1] [Q1]", {2, 2}, all}, Lion, cases);
   return cases;

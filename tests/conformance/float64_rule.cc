@@ -180,6 +180,39 @@ void ThroughInt8(std::vector<double>& x) {
   }
 }
 
+uint32_t Scrambled(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+// Rounds roots to codes 1 .. 255 in groups of 32 with one scale, up or down by a draw of 16 bits
+// for parameter, update and element ([Q2]). A root of 0 has the code 0.
+void ThroughSqrtUInt8(const UpdateScalars& scalars, std::vector<double>& x) {
+  const uint32_t seed =
+      Scrambled(Scrambled(scalars.parameter_id) + static_cast<uint32_t>(scalars.t));
+  for (size_t first = 0; first < x.size(); first += 32) {
+    const size_t end = std::min(first + 32, x.size());
+    double largest = 0;
+    for (size_t i = first; i < end; ++i) largest = std::max(largest, std::sqrt(x[i]));
+    if (largest == 0) continue;
+    const double scale = RoundUpToBFloat16(largest / 255);
+    for (size_t i = first; i < end; ++i) {
+      if (x[i] == 0) continue;
+      const double draw = (Scrambled(seed ^ static_cast<uint32_t>(i)) >> 16) / 65536.0;
+      const double code = std::floor(std::sqrt(x[i]) / scale + draw);
+      x[i] = std::pow(scale * std::clamp(code, 1.0, 255.0), 2);
+    }
+  }
+}
+
+// Returns the values that second moments read back after they were stored as `dtype`.
+std::vector<double> StoredAs(StateDType dtype, const UpdateScalars& scalars,
+                             std::vector<double> x) {
+  if (dtype == StateDType::kSqrtUInt8) ThroughSqrtUInt8(scalars, x);
+  return x;
+}
+
 // Returns the values that a momentum buffer reads back after it was stored as `dtype`.
 std::vector<double> StoredAs(StateDType dtype, std::vector<double> x) {
   if (dtype == StateDType::kInt8) ThroughInt8(x);
@@ -254,8 +287,8 @@ void Float64Rule::Update(const kernels::AdamWConfig& config, const UpdateScalars
   adam.t = scalars.t - 1;
   adam.Step(grad, param);
   Slot(0) = StoredAs(config.momentum_dtype, adam.m);
-  Slot(1) = adam.v;
-  if (config.amsgrad) Slot(2) = adam.largest_v;
+  Slot(1) = StoredAs(config.exp_avg_sq_dtype, scalars, adam.v);
+  if (config.amsgrad) Slot(2) = StoredAs(config.exp_avg_sq_dtype, scalars, adam.largest_v);
 }
 
 void Float64Rule::Update(const kernels::SgdConfig& config, const UpdateScalars& scalars,

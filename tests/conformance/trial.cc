@@ -152,6 +152,11 @@ std::vector<double> Decoded(const kernels::StateSlot& slot, const std::vector<fl
         decoded[i] = BFloat16At(group) * static_cast<int8_t>(group[2 + i % 32]);
         break;
       }
+      case StateDType::kSqrtUInt8: {
+        const char* group = bytes + i / 32 * 34;
+        decoded[i] = std::pow(BFloat16At(group) * static_cast<uint8_t>(group[2 + i % 32]), 2);
+        break;
+      }
     }
   }
   return decoded;

@@ -37,6 +37,7 @@ std::vector<NamedRule> ElementWiseRules() {
     adamw.momentum_dtype = dtype;
     adamw.weight_decay = 0.1;
     adamw.amsgrad = dtype == StateDType::kBFloat16;
+    if (dtype != StateDType::kFloat32) adamw.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
     rules.push_back({"adamw" + suffix, adamw});
     kernels::SgdConfig sgd;
     sgd.momentum = 0.9;

@@ -156,8 +156,8 @@ v1::JobDefinition LayoutJob() {
   return job;
 }
 
-// [Q1]: momentum stored as bfloat16 and int8, of every rule that has one; whole groups of 32, and
-// tails.
+// [Q1], [Q2]: momentum stored as bfloat16 and int8, of every rule that has one, and second moments
+// as roots; whole groups of 32, and tails.
 v1::JobDefinition StoredMomentumJob() {
   v1::JobDefinition job = Framed("stored-momentum");
   struct Stored {
@@ -174,6 +174,9 @@ v1::JobDefinition StoredMomentumJob() {
     for (int g = job.groups_size() - 4; g < job.groups_size(); ++g) {
       v1::ParameterGroup& group = *job.mutable_groups(g);
       group.set_momentum_dtype(stored.dtype);
+      if (group.rule() == v1::RULE_ADAMW && stored.dtype == v1::STATE_DTYPE_INT8) {
+        group.mutable_adamw()->set_exp_avg_sq_dtype(v1::STATE_DTYPE_SQRT_UINT8);
+      }
       if (group.rule() == v1::RULE_LION) {
         SetSchedule(v1::SCHEDULE_KIND_LINEAR, 2, 5, 0, group);
       }

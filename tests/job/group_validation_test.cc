@@ -204,6 +204,21 @@ TEST(GroupValidationTest, SgdWithoutMomentumTakesNoOptionOfItsBuffer) {
   EXPECT_THAT(sgd(0, 0, v1::STATE_DTYPE_INT8), HasSubstr("momentum_dtype int8 is set"));
 }
 
+// [Q1], [Q2]: a momentum has a sign, and second moments are stored as they are or as roots.
+TEST(GroupValidationTest, StateIsStoredInWhatItFits) {
+  const auto adamw = [](v1::StateDType momentum, v1::StateDType second_moment) {
+    return Refusal(1, [&](v1::ParameterGroup& group) {
+      group.set_momentum_dtype(momentum);
+      group.mutable_adamw()->set_exp_avg_sq_dtype(second_moment);
+    });
+  };
+  EXPECT_EQ(adamw(v1::STATE_DTYPE_INT8, v1::STATE_DTYPE_SQRT_UINT8), "OK");
+  EXPECT_THAT(adamw(v1::STATE_DTYPE_SQRT_UINT8, v1::STATE_DTYPE_FLOAT32),
+              HasSubstr("momentum_dtype is sqrt_uint8, must be float32, bfloat16 or int8"));
+  EXPECT_THAT(adamw(v1::STATE_DTYPE_FLOAT32, v1::STATE_DTYPE_INT8),
+              HasSubstr("adamw.exp_avg_sq_dtype is int8, must be float32 or sqrt_uint8"));
+}
+
 // Edge 51: an eps mode ([A2]) other than the default needs the bias correction ([A5]).
 TEST(GroupValidationTest, AnEpsModeOfTheCorrectionNeedsOne) {
   const auto adamw = [](bool corrected) {

@@ -82,7 +82,8 @@ std::string Fold() {
 
 std::string StateCodecs() {
   Bits bits;
-  for (const StateDType dtype : {StateDType::kFloat32, StateDType::kBFloat16, StateDType::kInt8}) {
+  for (const StateDType dtype :
+       {StateDType::kFloat32, StateDType::kBFloat16, StateDType::kInt8, StateDType::kSqrtUInt8}) {
     for (const std::vector<float>& values :
          {reference::GaussianVector(kElements, 2), AnyBits(kElements)}) {
       std::vector<std::byte> slot(StateBytes(dtype, kElements));

@@ -205,6 +205,17 @@ TEST(OptimizerRuleTest, MomentumDTypeSizesTheMomentumAndNoSecondMoment) {
   }
 }
 
+// [Q2]: both second moments have one dtype.
+TEST(OptimizerRuleTest, SecondMomentsMayBeRootsInOneByte) {
+  AdamWConfig adamw;
+  adamw.amsgrad = true;
+  adamw.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
+  const std::vector<StateSlot> slots = StateSlots(adamw, {10, 10});
+  EXPECT_EQ(slots[0].num_bytes, 400);
+  EXPECT_EQ(slots[1].num_bytes, 108);
+  EXPECT_EQ(slots[2].num_bytes, 108);
+}
+
 // [C7]: Muon is exempt by default, no other rule (edge case 5).
 TEST(OptimizerRuleTest, ScaleInvarianceIsTheRulesOwnDeclaration) {
   EXPECT_TRUE(IsScaleInvariant(MuonConfig{}));

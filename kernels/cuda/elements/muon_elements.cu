@@ -165,6 +165,8 @@ void StepMomentum(Stream& stream, const MomentumBatch& batch) {
       return Launch(stream, shape, MomentumKernel<StateDType::kBFloat16>, batch);
     case StateDType::kInt8:
       return Launch(stream, shape, MomentumKernel<StateDType::kInt8>, batch);
+    case StateDType::kSqrtUInt8:
+      break;  // A momentum has a sign.
   }
 }
 

@@ -50,12 +50,48 @@ struct StoredState<StateDType::kBFloat16> {
   }
 };
 
-// Threads of a group: 8, of four elements each.
-template <>
-struct StoredState<StateDType::kInt8> {
+// Groups of a scale and 32 codes: 8 threads, of four elements each.
+struct StoredGroups {
+  static_assert(kStateScaleBytes == 2 && kStateGroupBytes % 2 == 0);
+
   KAON_DEVICE static int64_t WordOf(int64_t element) {
     return element / kStateGroup * kStateGroupBytes / 4;
   }
+  KAON_DEVICE static const uint16_t* GroupOf(const void* state, int64_t first) {
+    return static_cast<const uint16_t*>(state) + first / kStateGroup * (kStateGroupBytes / 2);
+  }
+  // Returns the largest `x` of the threads of the group.
+  KAON_DEVICE static uint32_t LargestOfGroup(uint32_t x) {
+    for (int mask = Has(SeededBug::kScaleOfHalfGroup) ? 2 : 4; mask > 0; mask /= 2) {
+      const uint32_t other = __shfl_xor_sync(kWholeWarp, x, mask);
+      x = other > x ? other : x;
+    }
+    return x;
+  }
+  // Writes and digests scale and codes, the first code in the lowest byte.
+  KAON_DEVICE static void StoreCodes(uint16_t scale, uint32_t codes, void* state, int64_t first,
+                                     int count, DigestSum& digest) {
+    uint16_t* const group = const_cast<uint16_t*>(GroupOf(state, first));
+    const int64_t half = first / kStateGroup * (kStateGroupBytes / 2);
+    const int64_t at = 1 + first % kStateGroup / 2;
+    if (first % kStateGroup == 0) {
+      group[0] = scale;
+      digest.AddHalf(scale, half);
+    }
+    digest.AddHalf(static_cast<uint16_t>(codes), half + at);
+    if (count > 2) digest.AddHalf(static_cast<uint16_t>(codes >> 16), half + at + 1);
+    if (count == 4) {
+      group[at] = static_cast<uint16_t>(codes);
+      group[at + 1] = static_cast<uint16_t>(codes >> 16);
+      return;
+    }
+    auto* const bytes = reinterpret_cast<uint8_t*>(group + at);
+    for (int i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
+  }
+};
+
+template <>
+struct StoredState<StateDType::kInt8> : StoredGroups {
   KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool) {
     Four<float> x = {};
     if (count == 0) return x;
@@ -82,10 +118,7 @@ struct StoredState<StateDType::kInt8> {
       magnitudes[i] = FiniteMagnitudeBits(x.of[i]);
       if (i < count && magnitudes[i] > largest) largest = magnitudes[i];
     }
-    for (int mask = Has(SeededBug::kScaleOfHalfGroup) ? 2 : 4; mask > 0; mask /= 2) {
-      const uint32_t other = __shfl_xor_sync(kWholeWarp, largest, mask);
-      largest = other > largest ? other : largest;
-    }
+    largest = LargestOfGroup(largest);
     // All threads of the group have read the old scale.
     __syncwarp();
     if (count == 0) return;
@@ -96,29 +129,43 @@ struct StoredState<StateDType::kInt8> {
       const auto code = static_cast<uint8_t>(Int8CodeOf(x.of[i], magnitudes[i], divisor));
       if (i < count) codes |= static_cast<uint32_t>(code) << (8 * i);
     }
-    uint16_t* const group = const_cast<uint16_t*>(GroupOf(state, first));
-    const int64_t half = first / kStateGroup * (kStateGroupBytes / 2);
-    const int64_t at = 1 + first % kStateGroup / 2;
-    if (first % kStateGroup == 0) {
-      group[0] = scale;
-      digest.AddHalf(scale, half);
-    }
-    digest.AddHalf(static_cast<uint16_t>(codes), half + at);
-    if (count > 2) digest.AddHalf(static_cast<uint16_t>(codes >> 16), half + at + 1);
-    if (count == 4) {
-      group[at] = static_cast<uint16_t>(codes);
-      group[at + 1] = static_cast<uint16_t>(codes >> 16);
-      return;
-    }
-    auto* const bytes = reinterpret_cast<uint8_t*>(group + at);
-    for (int i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
+    StoreCodes(scale, codes, state, first, count, digest);
   }
+};
 
- private:
-  static_assert(kStateScaleBytes == 2 && kStateGroupBytes % 2 == 0);
-
-  KAON_DEVICE static const uint16_t* GroupOf(const void* state, int64_t first) {
-    return static_cast<const uint16_t*>(state) + first / kStateGroup * (kStateGroupBytes / 2);
+template <>
+struct StoredState<StateDType::kSqrtUInt8> : StoredGroups {
+  KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool) {
+    Four<float> x = {};
+    if (count == 0) return x;
+    const uint16_t* const group = GroupOf(state, first);
+    const float scale = BFloat16ToFloat(group[0]);
+    const auto* const codes = reinterpret_cast<const uint8_t*>(group + 1) + first % kStateGroup;
+    for (int i = 0; i < 4; ++i) {
+      if (i < count) x.of[i] = SquareOfRoot(scale, codes[i]);
+    }
+    return x;
+  }
+  KAON_DEVICE static void Store(const Four<float>& x, void* state, int64_t first, int count,
+                                uint32_t root_seed, DigestSum& digest) {
+    float roots[4];
+    float largest = 0;
+    for (int i = 0; i < 4; ++i) {
+      roots[i] = RootOf(x.of[i]);
+      if (i < count && roots[i] > largest) largest = roots[i];
+    }
+    // Bits of floats that are not negative are ordered as the floats are.
+    const uint16_t scale = RootScaleOf(FloatOf(LargestOfGroup(BitsOf(largest))));
+    // All threads of the group have read the old scale.
+    __syncwarp();
+    if (count == 0) return;
+    const float divisor = Int8DivisorOf(scale);
+    uint32_t codes = 0;
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t code = RootCodeOf(roots[i], divisor, RootDrawOf(root_seed, first + i));
+      if (i < count) codes |= code << (8 * i);
+    }
+    StoreCodes(scale, codes, state, first, count, digest);
   }
 };
 

@@ -19,7 +19,7 @@ struct UpdateArguments {
 };
 
 // One turn: four elements per thread.
-template <typename Rule, int num_slots, StateDType momentum>
+template <typename Rule, int num_slots, StateDType momentum, StateDType second_moment>
 class UpdateTurn {
  public:
   KAON_DEVICE UpdateTurn(const UpdateArguments<Rule>& arguments, int64_t first)
@@ -38,7 +38,7 @@ class UpdateTurn {
       state[0] = StoredState<momentum>::Load(update.state[0], first_, count_, vector);
     }
     for (int k = 1; k < num_slots; ++k) {
-      state[k] = StoredState<StateDType::kFloat32>::Load(update.state[k], first_, count_, vector);
+      state[k] = StoredState<second_moment>::Load(update.state[k], first_, count_, vector);
     }
     Four<float> written;
     for (int i = 0; i < 4; ++i) {
@@ -57,8 +57,13 @@ class UpdateTurn {
       StoredState<momentum>::Store(state[0], update.state[0], first_, count_, vector, slots[0]);
     }
     for (int k = 1; k < num_slots; ++k) {
-      StoredState<StateDType::kFloat32>::Store(state[k], update.state[k], first_, count_, vector,
-                                               slots[k]);
+      if constexpr (second_moment == StateDType::kSqrtUInt8) {
+        StoredState<second_moment>::Store(state[k], update.state[k], first_, count_,
+                                          update.root_seed, slots[k]);
+      } else {
+        StoredState<second_moment>::Store(state[k], update.state[k], first_, count_, vector,
+                                          slots[k]);
+      }
     }
   }
 
@@ -74,7 +79,7 @@ struct UpdateShared {
   OfWarps<uint32_t> largest;
 };
 
-template <typename Rule, int num_slots, StateDType momentum>
+template <typename Rule, int num_slots, StateDType momentum, StateDType second_moment>
 __global__ void __launch_bounds__(kThreads) UpdateKernel(const UpdateArguments<Rule> arguments) {
   UpdateShared& shared = SharedMemory<UpdateShared>();
   const DigestTable& table = shared.table;
@@ -87,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(const UpdateArguments<R
   uint32_t largest = 0;
   for (int64_t turn = int64_t{blockIdx.x} * kTurn; turn < arguments.update.num_elements;
        turn += int64_t{gridDim.x} * kTurn) {
-    UpdateTurn<Rule, num_slots, momentum>(arguments, turn + 4 * threadIdx.x)
+    UpdateTurn<Rule, num_slots, momentum, second_moment>(arguments, turn + 4 * threadIdx.x)
         .Run(weights, slots, largest);
   }
   uint64_t slots_sum = 0;
@@ -98,21 +103,31 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(const UpdateArguments<R
   RaiseByBlock(largest, shared.largest, &facts.largest_weight_bits);
 }
 
-template <typename Rule, int num_slots>
-void StepSlots(Stream& stream, const UpdateArguments<Rule>& arguments) {
+template <typename Rule, int num_slots, StateDType momentum>
+void StepMoments(Stream& stream, const UpdateArguments<Rule>& arguments) {
+  constexpr StateDType kFloat32 = StateDType::kFloat32;
+  constexpr StateDType kRoots = StateDType::kSqrtUInt8;
   const LaunchShape shape = {BlocksFor(arguments.update.num_elements), kThreads};
-  if constexpr (num_slots > 0) {
-    switch (arguments.update.momentum_dtype) {
-      case StateDType::kFloat32:
-        break;
-      case StateDType::kBFloat16:
-        return Launch(stream, shape, UpdateKernel<Rule, num_slots, StateDType::kBFloat16>,
-                      arguments);
-      case StateDType::kInt8:
-        return Launch(stream, shape, UpdateKernel<Rule, num_slots, StateDType::kInt8>, arguments);
+  if constexpr (num_slots > 1) {
+    if (arguments.update.second_moment_dtype == kRoots) {
+      return Launch(stream, shape, UpdateKernel<Rule, num_slots, momentum, kRoots>, arguments);
     }
   }
-  Launch(stream, shape, UpdateKernel<Rule, num_slots, StateDType::kFloat32>, arguments);
+  Launch(stream, shape, UpdateKernel<Rule, num_slots, momentum, kFloat32>, arguments);
+}
+
+template <typename Rule, int num_slots>
+void StepSlots(Stream& stream, const UpdateArguments<Rule>& arguments) {
+  if constexpr (num_slots > 0) {
+    const StateDType momentum = arguments.update.momentum_dtype;
+    if (momentum == StateDType::kBFloat16) {
+      return StepMoments<Rule, num_slots, StateDType::kBFloat16>(stream, arguments);
+    }
+    if (momentum == StateDType::kInt8) {
+      return StepMoments<Rule, num_slots, StateDType::kInt8>(stream, arguments);
+    }
+  }
+  StepMoments<Rule, num_slots, StateDType::kFloat32>(stream, arguments);
 }
 
 template <typename Rule, int at>

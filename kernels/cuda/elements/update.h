@@ -20,9 +20,13 @@ struct ElementWiseUpdate {
   const float* param;
   // May be `param`.
   float* new_param;
-  // The rule's slots as stored by state_codec.h; only the first may be encoded.
+  // The rule's slots as stored by state_codec.h: the first as momentum_dtype, the others as
+  // second_moment_dtype, kFloat32 or kSqrtUInt8.
   void* state[3];
   StateDType momentum_dtype;
+  StateDType second_moment_dtype;
+  // RootSeedOf the update.
+  uint32_t root_seed;
   int64_t num_elements;
   uint32_t parameter_id;
   // The caller zeroes it before.

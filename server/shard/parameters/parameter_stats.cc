@@ -59,6 +59,8 @@ const char* NameOf(kernels::StateDType dtype) {
       return "bfloat16";
     case kernels::StateDType::kInt8:
       return "int8";
+    case kernels::StateDType::kSqrtUInt8:
+      return "sqrt_uint8";
   }
   return "float32";
 }

@@ -73,7 +73,7 @@ TEST(GroupConversionTest, RoundTripsEveryOption) {
   group.lr = 0.5;
   group.sgd = {0.9, 0.25, true};
   group.lion = {0.8, 0.7};
-  group.adamw = {0.1, 0.2, 0.3, AdamEpsMode::kUncorrected, true, false};
+  group.adamw = {0.1, 0.2, 0.3, AdamEpsMode::kUncorrected, true, false, StateDType::kSqrtUInt8};
   group.muon.ns_coefficients = NewtonSchulzCoefficients::kCustom;
   group.muon.ns_steps = 7;
   group.muon.scale = UpdateScale::kMaxDim;

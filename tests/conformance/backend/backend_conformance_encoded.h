@@ -1,10 +1,12 @@
-// Conformance of a backend's updates with an encoded momentum ([Q1]): rules compute in fp32 and
-// round once, after the step. Part of the suite of backend_conformance.h; used by tests only.
+// Conformance of a backend's updates with an encoded momentum ([Q1]) and encoded second moments
+// ([Q2]): rules compute in fp32 and round once, after the step. Part of the suite of
+// backend_conformance.h; used by tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ENCODED_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ENCODED_H_
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <variant>
 #include <vector>
@@ -46,6 +48,59 @@ TEST_P(BackendConformanceTest, EncodedMomentumIsDecodedUpdatedInFloat32AndRounde
       }
     }
   }
+}
+
+TEST_P(BackendConformanceTest, SecondMomentsAreDecodedUpdatedInFloat32AndRounded) {
+  const size_t n = 3 * 4099;
+  AdamWConfig config;
+  config.amsgrad = true;
+  Parameter plain(config, {n}, reference::GaussianVector(n, 51));
+  config.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
+  Parameter encoded(config, {n}, plain.weight);
+  for (int t = 1; t <= 3; ++t) {
+    for (int k : {1, 2}) {
+      DecodeState(StateDType::kSqrtUInt8, encoded.StateBytesOf(k), 0,
+                  absl::MakeSpan(plain.state[k]));
+    }
+    const std::vector<float> grad = reference::GaussianVector(n, 51 + t);
+    const UpdateScalars scalars = {1e-2, 1.0, t, 7};
+    encoded.Update(*backend_, grad, scalars);
+    plain.Update(*backend_, grad, scalars);
+    ASSERT_TRUE(SameBits(encoded.weight, plain.weight)) << "step " << t;
+    for (int k : {1, 2}) {
+      std::vector<std::byte> expected(encoded.slots[k].num_bytes);
+      EncodeState(StateDType::kSqrtUInt8, plain.state[k], 0, absl::MakeSpan(expected),
+                  RootSeedOf(7, t));
+      ASSERT_EQ(memcmp(encoded.StateBytesOf(k).data(), expected.data(), expected.size()), 0);
+    }
+  }
+}
+
+// Small gradients after large ones: roots shrink by less than half a code a step.
+TEST_P(BackendConformanceTest, EncodedSecondMomentsForgetAsTheReferenceDoes) {
+  constexpr size_t kElements = 3200;
+  AdamWConfig config;
+  config.beta2 = 0.999;
+  config.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
+  Parameter parameter(config, {kElements}, std::vector<float>(kElements));
+  std::vector<double> expected(kElements);
+  reference::Adam adam{1e-2, 0.9, 0.999};
+  for (int t = 1; t <= 400; ++t) {
+    std::vector<float> grad = reference::GaussianVector(kElements, 60 + t);
+    for (float& g : grad) g *= t <= 50 ? 1.0f : 0.01f;
+    parameter.Update(*backend_, grad, {1e-2, 1.0, t, 3});
+    adam.Step(reference::Widened(grad), expected);
+  }
+  std::vector<float> roots(kElements);
+  DecodeState(StateDType::kSqrtUInt8, parameter.StateBytesOf(1), 0, absl::MakeSpan(roots));
+  double sum = 0;
+  double expected_sum = 0;
+  for (size_t i = 0; i < kElements; ++i) {
+    sum += std::sqrt(roots[i]);
+    expected_sum += std::sqrt(adam.v[i]);
+  }
+  EXPECT_NEAR(sum / expected_sum, 1, 2e-3);
+  EXPECT_LE(reference::RelativeError(parameter.weight, expected), 2e-2);
 }
 
 TEST_P(BackendConformanceTest, AdamWithEncodedMomentumStaysNearTheReference) {

@@ -63,6 +63,7 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
     AdamWConfig amsgrad;
     amsgrad.amsgrad = true;
     amsgrad.momentum_dtype = StateDType::kInt8;
+    amsgrad.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
     SgdConfig momentum;
     momentum.momentum = 0.9;
     momentum.nesterov = true;

@@ -66,7 +66,8 @@ TEST_F(CheckpointReaderTest, NamesWhatItDoesNotHave) {
             "checkpoint a: parameter 'h.w' 'weight': 2 elements from element 18446744073709551615 "
             "on, of 96");
   EXPECT_EQ(refusal(0, "momentum_buffer", 31, 32),
-            "checkpoint a: parameter 'h.w' 'momentum_buffer': int8 elements 31 to 63, expecting "
+            "checkpoint a: parameter 'h.w' 'momentum_buffer': elements 31 to 63 of a tensor in "
+            "groups, expecting "
             "multiples of 32");
   EXPECT_EQ(refusal(0, "momentum_buffer", 0, 64),
             "checkpoint a: parameter 'h.w' 'momentum_buffer': 34 bytes for elements 0 to 64, "

@@ -109,7 +109,7 @@ TEST(ManifestTest, EveryElementIsThereOnce) {
   EXPECT_EQ(Refusal([](auto& m) { m.mutable_tensors(1)->set_num_elements(0); }),
             "parameter 'h.w' 'momentum_buffer': a run of 0 elements from element 32 on, of 96");
   EXPECT_EQ(Refusal([](auto& m) { m.mutable_tensors(1)->set_num_elements(31); }),
-            "parameter 'h.w' 'momentum_buffer': a run of int8 ends at element 63, expecting a "
+            "parameter 'h.w' 'momentum_buffer': a run of groups ends at element 63, expecting a "
             "multiple of 32 or 96");
   EXPECT_EQ(Refusal([](auto& m) {
               *m.add_tensors() = m.tensors(0);

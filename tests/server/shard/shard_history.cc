@@ -60,6 +60,9 @@ class Author {
                                     v1::STATE_DTYPE_INT8};
     for (v1::ParameterGroup& group : *body.mutable_definition()->mutable_groups()) {
       group.set_momentum_dtype(kinds[random_() % 3]);
+      if (group.rule() == v1::RULE_ADAMW && Chance(50)) {
+        group.mutable_adamw()->set_exp_avg_sq_dtype(v1::STATE_DTYPE_SQRT_UINT8);
+      }
       if (Chance(40)) group.set_missing_gradient(v1::MISSING_GRADIENT_ZERO);
     }
     return body;

@@ -75,9 +75,9 @@ std::vector<T> WithoutFirst(const std::vector<T>& x, size_t n) {
   return {x.begin() + static_cast<std::ptrdiff_t>(n), x.end()};
 }
 
-StateDType MomentumDTypeOf(const RuleConfig& rule) {
-  return std::visit([](const auto& config) { return config.momentum_dtype; }, rule);
-}
+constexpr int64_t kUpdateNumber = 3;
+
+uint32_t RootSeed() { return RootSeedOf(kParameter, kUpdateNumber); }
 
 // Weights and state before or after an update, and its facts.
 struct Stepped {
@@ -90,13 +90,13 @@ struct Stepped {
 
 // Steps element by element.
 template <typename Rule>
-void StepEach(const typename Rule::Scalars& scalars, const std::vector<float>& grad,
-              StateDType momentum, Stepped& stepped) {
+void StepEach(const typename Rule::Config& config, const typename Rule::Scalars& scalars,
+              const std::vector<float>& grad, Stepped& stepped) {
   const auto n = static_cast<int64_t>(grad.size());
   const size_t num_slots = stepped.state.size();
   std::vector<std::vector<float>> slots(num_slots, std::vector<float>(grad.size()));
   for (size_t k = 0; k < num_slots; ++k) {
-    DecodeState(k == 0 ? momentum : StateDType::kFloat32, stepped.state[k], 0,
+    DecodeState(SlotDType(config, static_cast<int>(k)), stepped.state[k], 0,
                 absl::MakeSpan(slots[k]));
   }
   for (int64_t i = 0; i < n; ++i) {
@@ -106,8 +106,8 @@ void StepEach(const typename Rule::Scalars& scalars, const std::vector<float>& g
     for (size_t k = 0; k < num_slots; ++k) slots[k][i] = state[k];
   }
   for (size_t k = 0; k < num_slots; ++k) {
-    EncodeState(k == 0 ? momentum : StateDType::kFloat32, slots[k], 0,
-                absl::MakeSpan(stepped.state[k]));
+    EncodeState(SlotDType(config, static_cast<int>(k)), slots[k], 0,
+                absl::MakeSpan(stepped.state[k]), RootSeed());
     stepped.slots_digest +=
         TensorDigester(kParameter, static_cast<uint32_t>(k) + 1).OfBytes(stepped.state[k], 0);
   }
@@ -117,8 +117,9 @@ void StepEach(const typename Rule::Scalars& scalars, const std::vector<float>& g
 
 // Runs the kernel.
 template <typename Rule>
-std::string StepOnDevice(const typename Rule::Scalars& scalars, const UpdateCase& update,
-                         const std::vector<std::byte>& grad, uint64_t seed, Stepped& stepped) {
+std::string StepOnDevice(const typename Rule::Config& config, const typename Rule::Scalars& scalars,
+                         const UpdateCase& update, const std::vector<std::byte>& grad,
+                         uint64_t seed, Stepped& stepped) {
   ImmediateStream stream(seed);
   DeviceArray<std::byte> grads(grad, update.shift * SizeOf(update.grad_dtype));
   DeviceArray<float> param(stepped.weights, update.shift * sizeof(float));
@@ -134,7 +135,9 @@ std::string StepOnDevice(const typename Rule::Scalars& scalars, const UpdateCase
   arguments.grad_dtype = update.grad_dtype;
   arguments.param = param.data();
   arguments.new_param = update.in_place ? param.data() : written.data();
-  arguments.momentum_dtype = MomentumDTypeOf(update.rule);
+  arguments.momentum_dtype = SlotDType(config, 0);
+  arguments.second_moment_dtype = SlotDType(config, 1);
+  arguments.root_seed = RootSeed();
   arguments.num_elements = update.num_elements;
   arguments.parameter_id = kParameter;
   arguments.facts = &facts;
@@ -171,7 +174,7 @@ template <typename Rule>
 std::string CompareRule(const typename Rule::Config& config, const UpdateCase& update,
                         uint64_t seed) {
   const int64_t n = update.num_elements;
-  const typename Rule::Scalars scalars = Rule::Prepare(config, 1e-2, 0.5, 3);
+  const typename Rule::Scalars scalars = Rule::Prepare(config, 1e-2, 0.5, kUpdateNumber);
   const std::vector<std::byte> grad =
       Stored(update.grad_dtype, MakeValues(n, update.values, seed + 1));
   std::vector<float> widened(static_cast<size_t>(n));
@@ -179,15 +182,15 @@ std::string CompareRule(const typename Rule::Config& config, const UpdateCase& u
   Stepped expected;
   expected.weights = MakeValues(n, Values::kFinite, seed + 2);
   for (int k = 0; k < Rule::NumSlots(config); ++k) {
-    const StateDType dtype = k == 0 ? config.momentum_dtype : StateDType::kFloat32;
+    const StateDType dtype = SlotDType(config, k);
     std::vector<float> values = MakeValues(n, Values::kFinite, seed + 3);
     for (float& x : values) x = k == 0 ? x : std::abs(x);
     expected.state.emplace_back(StateBytes(dtype, n));
-    EncodeState(dtype, values, 0, absl::MakeSpan(expected.state.back()));
+    EncodeState(dtype, values, 0, absl::MakeSpan(expected.state.back()), RootSeed());
   }
   Stepped got = expected;
-  StepEach<Rule>(scalars, widened, config.momentum_dtype, expected);
-  const std::string failure = StepOnDevice<Rule>(scalars, update, grad, seed, got);
+  StepEach<Rule>(config, scalars, widened, expected);
+  const std::string failure = StepOnDevice<Rule>(config, scalars, update, grad, seed, got);
   return failure.empty() ? Difference(got, expected) : failure;
 }
 
@@ -337,6 +340,8 @@ std::vector<RuleConfig> ElementWiseConfigs() {
     AdamWConfig adamw;
     adamw.weight_decay = 0.1;
     adamw.momentum_dtype = dtype;
+    configs.push_back(adamw);
+    adamw.exp_avg_sq_dtype = StateDType::kSqrtUInt8;
     configs.push_back(adamw);
     adamw.amsgrad = true;
     adamw.eps_mode = AdamEpsMode::kUncorrected;

@@ -45,7 +45,10 @@ void AddGroup(const std::string& name, v1::Rule rule, Random& random, v1::JobDef
   if (random.OneIn(3)) group->set_missing_gradient(v1::MISSING_GRADIENT_ZERO);
   if (rule == v1::RULE_SGD && !random.OneIn(3)) group->mutable_sgd()->set_momentum(0.9);
   if (rule == v1::RULE_SGD && !group->has_sgd()) group->clear_momentum_dtype();
-  if (rule == v1::RULE_ADAMW) group->mutable_adamw()->set_amsgrad(random.OneIn(2));
+  if (rule == v1::RULE_ADAMW) {
+    group->mutable_adamw()->set_amsgrad(random.OneIn(2));
+    if (random.OneIn(2)) group->mutable_adamw()->set_exp_avg_sq_dtype(v1::STATE_DTYPE_SQRT_UINT8);
+  }
 }
 
 v1::ParameterSpec* AddParameter(const std::string& group, std::vector<uint64_t> shape,
