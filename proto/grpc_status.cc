@@ -11,7 +11,7 @@ namespace kaon::proto {
 namespace {
 
 constexpr absl::string_view kLost = "connection lost: ";
-// What gRPC puts before the reason for which it could not connect.
+// gRPC puts this before the reason why it could not connect.
 constexpr absl::string_view kNotConnected = "failed to connect to all addresses; last error: ";
 
 // Codes that gRPC uses for a lost connection (a broken TLS record, a reset stream).
