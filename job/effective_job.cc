@@ -86,7 +86,7 @@ void CompleteAdamW(v1::AdamWOptions& adamw) {
   }
   if (!adamw.has_amsgrad()) adamw.set_amsgrad(false);
   if (!adamw.has_bias_correction()) adamw.set_bias_correction(true);
-  // As in definitions that are older than the field.
+  // Definitions that are older than the field leave it unset.
   if (adamw.exp_avg_sq_dtype() == v1::STATE_DTYPE_FLOAT32) adamw.clear_exp_avg_sq_dtype();
 }
 

@@ -1,8 +1,7 @@
-// Storage of a slot of optimizer state between updates. It is fp32, bf16 rounded to nearest even,
-// int8 in groups of 32 elements with a bf16 scale each (rule [Q1]), or roots in such groups (rule
-// [Q2]). Memory, files and the wire
-// share one layout of bytes: docs/formats.md. Zero bytes are zeros in every dtype. Pure functions;
-// any thread, on disjoint buffers.
+// Storage of a slot of optimizer state between updates. It is fp32, or bf16 rounded to nearest
+// even. Or it is int8 in groups of 32 elements with a bf16 scale each (rule [Q1]), or roots in such
+// groups (rule [Q2]). Memory, files and the wire share one layout of bytes: docs/formats.md. Zero
+// bytes are zeros in every dtype. Pure functions; any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_STATE_CODEC_H_
 #define KAON_KERNELS_STATE_CODEC_H_
 

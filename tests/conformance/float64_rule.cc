@@ -186,8 +186,8 @@ uint32_t Scrambled(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// Rounds roots to codes 1 .. 255 in groups of 32 with one scale, up or down by a draw of 16 bits
-// for parameter, update and element ([Q2]). A root of 0 has the code 0.
+// Rounds roots to codes 1 .. 255 in groups of 32 with one scale ([Q2]). A draw of 16 bits rounds up
+// or down; it depends on parameter, update and element. A root of 0 has the code 0.
 void ThroughSqrtUInt8(const UpdateScalars& scalars, std::vector<double>& x) {
   const uint32_t seed =
       Scrambled(Scrambled(scalars.parameter_id) + static_cast<uint32_t>(scalars.t));

@@ -150,8 +150,7 @@ TEST(StateCodecTest, Int8NeverOverflowsNorMakesNan) {
   }
 }
 
-// [Q2]: a root is within one scale, and only a root of 0 has the code 0. Squares that fp32 has no
-// numbers for become 0.
+// [Q2]: a root is within one scale, and only a root of 0 has the code 0.
 TEST(StateCodecTest, RootsAreWithinOneScaleAndNeverVanish) {
   const std::vector<float> unit = reference::GaussianVector(32 * 20 + 5, 7);
   for (int exponent = -96; exponent <= 124; ++exponent) {
