@@ -43,6 +43,7 @@ absl::StatusOr<uint32_t> JobContext::IdOf(const std::string& parameter) const {
 JobContext::JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description)
     : runtime_(std::move(runtime)),
       description_(FromProto(description)),
+      attached_timeline_(description.timeline()),
       timeline_(description.timeline()) {
   for (const v1::ParameterSpec& parameter : description.definition().parameters()) {
     id_of_[parameter.name()] = static_cast<uint32_t>(num_elements_.size());

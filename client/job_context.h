@@ -42,6 +42,8 @@ class JobContext {
   uint64_t num_elements(uint32_t id) const { return num_elements_[id]; }
   uint32_t shard_of(uint32_t id) const { return description_.routes[id].shard; }
 
+  // Timeline of the job when this process attached to it.
+  uint64_t attached_timeline() const { return attached_timeline_; }
   // The newest timeline that this process knows.
   uint64_t timeline() const { return timeline_; }
   // Notes that the job continues from `step` in `timeline`. If the timeline is new, calls
@@ -60,6 +62,7 @@ class JobContext {
   const JobDescription description_;
   std::vector<uint64_t> num_elements_;
   std::unordered_map<std::string, uint32_t> id_of_;
+  const uint64_t attached_timeline_;
   // Held while on_rewind runs: a thread that finds the timeline already known must wait until the
   // callback has returned.
   mutable Mutex rewind_mu_;

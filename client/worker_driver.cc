@@ -88,6 +88,7 @@ void WorkerDriver::Do(const CallJoin& action) {
   if (action.previous_attempt.has_value()) {
     *request.mutable_previous_attempt() = *action.previous_attempt;
   }
+  request.set_timeline(job_->attached_timeline());
   auto done = [self = shared_from_this(), call = action.call](
                   const absl::StatusOr<v1::JoinWorkerResponse>& response,
                   const std::string& holder) {

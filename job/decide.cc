@@ -294,7 +294,8 @@ void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
 
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous) {
-  v1::StepDecision decision = PassOn(previous);
+  // The next job starts from nothing of this one.
+  v1::StepDecision decision = PassOn(plan.has_job_deletion() ? nullptr : previous);
   // The order of the votes does not matter, so the placement does not either.
   uint64_t state_digest = 0;
   for (const v1::Prepared& vote : prepared) state_digest += vote.state_digest();

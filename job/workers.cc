@@ -55,6 +55,7 @@ absl::Status ValidateWorkers(const v1::JobDefinition& job) {
 void KeepWorkers(const v1::RegisterBody& running, v1::RegisterBody& restored) {
   SetWorkers(running.definition(), *restored.mutable_definition());
   SetWorkers(running.requested(), *restored.mutable_requested());
+  restored.set_first_timeline(running.first_timeline());
   google::protobuf::RepeatedPtrField<v1::GroupSetting> changed;
   // Settings are ordered by group, and the job's own come first.
   for (const v1::GroupSetting& setting : running.changed()) {

@@ -23,6 +23,7 @@ void CompleteWorkers(v1::JobDefinition& job);
 absl::Status ValidateWorkers(const v1::JobDefinition& job);
 
 // Gives `restored` the workers of the running job: present values, requested values, and changes.
+// Also the timeline in which that job began, by which its workers are known.
 void KeepWorkers(const v1::RegisterBody& running, v1::RegisterBody& restored);
 
 }  // namespace kaon::job

@@ -231,8 +231,13 @@ absl::StatusOr<v1::ShardStatus> AdminCalls::DescribeShard() const {
 }
 
 absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob(WhileAway while_away) const {
+  return DescribeJob(options_.job, while_away);
+}
+
+absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob(const std::string& job,
+                                                           WhileAway while_away) const {
   v1::DescribeJobRequest request;
-  request.set_job(options_.job);
+  request.set_job(job);
   return Call<v1::JobDescription>(&v1::Admin::Stub::DescribeJob, request, To::kAny, while_away);
 }
 
@@ -286,6 +291,16 @@ absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
     const v1::SetGroupRequest& request) const {
   return Call<v1::SetGroupResponse>(&v1::Admin::Stub::SetGroup, request, To::kHolder,
                                     WhileAway::kAskAgain);
+}
+
+absl::StatusOr<v1::ListJobsResponse> AdminCalls::ListJobs() const {
+  return Call<v1::ListJobsResponse>(&v1::Admin::Stub::ListJobs, v1::ListJobsRequest());
+}
+
+absl::StatusOr<v1::DeleteJobResponse> AdminCalls::DeleteJob(
+    const v1::DeleteJobRequest& request) const {
+  return Call<v1::DeleteJobResponse>(&v1::Admin::Stub::DeleteJob, request, To::kHolder,
+                                     WhileAway::kAskAgain);
 }
 
 absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {

@@ -48,6 +48,9 @@ class AdminCalls {
   // Asks the shard of the options itself. UNAVAILABLE names its address.
   absl::StatusOr<v1::ShardStatus> DescribeShard() const;
   absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
+  // Describes `job`; NOT_FOUND for another one.
+  absl::StatusOr<v1::JobDescription> DescribeJob(const std::string& job,
+                                                 WhileAway while_away) const;
   // Reads all pages. INVALID_ARGUMENT if the filter is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
@@ -57,6 +60,9 @@ class AdminCalls {
   // Follows the redirect to the coordinator that holds the shards. Retries while there is none or
   // none can be reached; thanks to the request's id the change is applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
+  absl::StatusOr<v1::ListJobsResponse> ListJobs() const;
+  // Redirects and retries like SetGroup.
+  absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request) const;
   // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;

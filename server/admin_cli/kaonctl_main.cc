@@ -24,6 +24,7 @@
 #include "server/admin_cli/exit_status.h"
 #include "server/admin_cli/form_times.h"
 #include "server/admin_cli/group_command.h"
+#include "server/admin_cli/job_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/output.h"
 #include "server/admin_cli/parameter_command.h"
@@ -126,6 +127,9 @@ absl::Status ConfirmCommand(const Options& options) {
     what = absl::StrCat("replace the state of the job by ", id);
   } else if (options.command == Command::kCheckpointDelete) {
     what = absl::StrCat("delete ", id);
+  } else if (options.command == Command::kJobDelete) {
+    what = absl::StrCat("delete job ", options.deleted_job,
+                        " with its weights and optimizer state on every shard (checkpoints stay)");
   } else {
     return absl::OkStatus();
   }
@@ -157,6 +161,10 @@ int Run(const Options& options) {
       return Print(options, calls.DescribeJob(), JobJson, JobText);
     case Command::kJobEffective:
       return Print(options, calls.DescribeJob(), EffectiveJson, EffectiveText);
+    case Command::kJobList:
+      return Print(options, calls.ListJobs(), JobListJson, JobListText);
+    case Command::kJobDelete:
+      return Print(options, DeleteJob(calls, options), DeletedJobJson, DeletedJobText);
     case Command::kParameters:
       return Print(options, calls.ListParameters(), ParametersJson, ParametersText,
                    AllParametersSeen);

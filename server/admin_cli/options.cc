@@ -158,6 +158,12 @@ void AddJobCommands(CLI::App& app, Typed& typed) {
       *AddCommand(*job, "set", "Change the workers of the job between two steps, all or none",
                   Command::kGroupSet, typed),
       "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30", typed.options);
+  AddCommand(*job, "list", "Every job of the cluster: at most one", Command::kJobList, typed);
+  CLI::App* deleted =
+      AddCommand(*job, "delete", "End the job and free the cluster for another; checkpoints stay",
+                 Command::kJobDelete, typed);
+  deleted->add_option("NAME", typed.options.deleted_job, "Its name")->required();
+  deleted->add_flag("--yes", typed.options.confirmed, "Do not ask; needed without a terminal");
 }
 
 void AddVerifyNumerics(CLI::App& app, Typed& typed) {
@@ -337,6 +343,7 @@ bool IsOffline(Command command) {
 bool IsReadOnly(Command command) {
   switch (command) {
     case Command::kGroupSet:
+    case Command::kJobDelete:
     case Command::kCheckpointCreate:
     case Command::kCheckpointDelete:
     case Command::kCheckpointExport:
@@ -347,6 +354,7 @@ bool IsReadOnly(Command command) {
     case Command::kStatusEvents:
     case Command::kJobShow:
     case Command::kJobEffective:
+    case Command::kJobList:
     case Command::kParameters:
     case Command::kSteps:
     case Command::kStepPhases:

@@ -18,6 +18,8 @@ enum class Command {
   kStatusEvents,
   kJobShow,
   kJobEffective,
+  kJobList,
+  kJobDelete,
   kParameters,
   kSteps,
   kStepPhases,
@@ -58,6 +60,8 @@ struct Options {
   kaon::TlsFiles tls;
   // Empty = the only job.
   std::string job;
+  // job delete: the whole name.
+  std::string deleted_job;
   // parameters: an RE2 on the name.
   std::string filter;
   // parameter: its whole name.

@@ -54,6 +54,8 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
     {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/DeleteJob", kAdmins},
+    {"/kaon.v1.Admin/ListJobs", kViewers},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

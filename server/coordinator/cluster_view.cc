@@ -16,7 +16,7 @@ namespace kaon::coordinator {
 int ClusterView::Newest() const {
   int newest = -1;
   for (int i = 0; i < shards.size(); ++i) {
-    if (!shards[i].ok() || !shards[i]->state().has_registration()) continue;
+    if (!shards[i].ok()) continue;
     if (newest < 0 ||
         shards[i]->state().applied_position() > shards[newest]->state().applied_position()) {
       newest = i;
@@ -27,7 +27,7 @@ int ClusterView::Newest() const {
 
 absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view job) const {
   const int newest = Newest();
-  if (newest < 0) {
+  if (newest < 0 || !shards[newest]->state().has_registration()) {
     for (int i = 0; i < shards.size(); ++i) {
       if (!shards[i].ok()) {
         return absl::UnavailableError(
@@ -61,6 +61,22 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
     break;
   }
   return description;
+}
+
+v1::JobRow ClusterView::RowOf(const v1::JobDescription& job) {
+  v1::JobRow row;
+  row.set_job(job.definition().name());
+  row.set_timeline(job.timeline());
+  row.set_applied_step(job.applied_step());
+  row.set_parameters(job.definition().parameters_size());
+  uint64_t elements = 0;
+  for (const v1::ParameterSpec& parameter : job.definition().parameters()) {
+    elements += job::NumElements(parameter);
+  }
+  row.set_elements(elements);
+  row.set_workers(job.definition().world_size());
+  row.set_stopped_reason(job.stopped_reason());
+  return row;
 }
 
 namespace {

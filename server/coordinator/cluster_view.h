@@ -23,13 +23,14 @@ struct ClusterView {
   // Indexed by shard. An error says why a shard could not be described.
   std::vector<absl::StatusOr<v1::DescribeShardResponse>> shards;
 
-  // Returns the shard that has applied the most entries among those with a registered job; -1 if no
-  // shard has one.
+  // Returns the shard that has applied the most entries among those that answered; -1 if none did.
   int Newest() const;
   // Returns the job as the newest shard knows it. An empty `job` means the only job.
   //   NOT_FOUND    there is another job or none; names the job that exists
   //   UNAVAILABLE  no shard that answered knows a job and some did not answer; has the first reason
   absl::StatusOr<v1::JobDescription> DescribeJob(absl::string_view job) const;
+  // Returns a job of DescribeJob in short.
+  static v1::JobRow RowOf(const v1::JobDescription& job);
   // Returns one row per parameter of `job` with id >= `first` whose name `wanted` accepts, at most
   // `limit` rows. The state is absent where the shard did not answer. Sets `next` to the id to
   // continue with, or to the number of parameters at the end.

@@ -78,8 +78,10 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     decided_position_ = plan.position();
     if (plan.has_restore()) counts_.Add(Event::kRestore);
     if (plan.has_rollback()) counts_.Add(Event::kRollback);
-    // The job now has another state.
-    if (plan.has_restore() || plan.has_rollback()) health_.SetReason(kCheckpointCause, "");
+    if (plan.has_job_deletion()) counts_.Add(Event::kJobDeletion);
+    // The job now has another state, or is gone.
+    if (plan.has_restore() || plan.has_rollback() || plan.has_job_deletion())
+      health_.SetReason(kCheckpointCause, "");
     if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
   }
 }

@@ -22,7 +22,8 @@ IntervalJournal::IntervalJournal(std::unique_ptr<Journal> disk, const IntervalSc
 // entries that begin a timeline.
 bool IntervalJournal::IsDurable(const v1::StepPlan& plan) const {
   // Before the weights are loaded, no snapshot holds anything.
-  return !weights_loaded_ || plan.has_registration() || plan.has_restore() || plan.has_rollback();
+  return !weights_loaded_ || plan.has_registration() || plan.has_restore() || plan.has_rollback() ||
+         plan.has_job_deletion();
 }
 
 void IntervalJournal::Append(Record record, std::function<void()> done) {
@@ -63,6 +64,9 @@ void IntervalJournal::Note(const v1::StepRecord& record) {
   } else if (plan.has_restore() || plan.has_rollback()) {
     applied_step_ = plan.has_restore() ? plan.restore().step() : plan.rollback().target().step();
     weights_loaded_ = true;
+  } else if (plan.has_job_deletion()) {
+    applied_step_ = 0;
+    weights_loaded_ = false;
   }
   MutexLock lock(mu_);
   if (plan.timeline() == timeline_) return;

@@ -6,7 +6,7 @@ namespace kaon::journal {
 
 bool IntervalSchedule::IsPoint(const v1::StepRecord& record) const {
   const v1::StepPlan& plan = record.plan();
-  if (plan.has_restore() || plan.has_rollback()) return true;
+  if (plan.has_restore() || plan.has_rollback() || plan.has_job_deletion()) return true;
   if (!plan.has_step()) return false;
   if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     return record.decision().outcome() == v1::OUTCOME_APPLY;

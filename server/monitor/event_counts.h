@@ -35,6 +35,7 @@ namespace kaon::monitor {
   EVENT(kGradNormOutlier, "grad_norm_outlier", kNothing)             \
   EVENT(kGroupChange, "group_change", kNothing)                      \
   EVENT(kHolderReplaced, "holder_replaced", kNothing)                \
+  EVENT(kJobDeletion, "job_deletion", kNothing)                      \
   EVENT(kJobStopped, "job_stopped", kNothing)                        \
   EVENT(kJournalRetry, "journal_retry", kNothing)                    \
   EVENT(kPrepareWithdrawn, "prepare_withdrawn", kNothing)            \

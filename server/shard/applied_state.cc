@@ -57,11 +57,27 @@ absl::Status AppliedState::Reserve(const v1::RegisterBody& registration, uint32_
   const absl::Status status = TryReserve(registration, shard, num_shards);
   if (!status.ok()) {
     parameters_.reset();
-    // Releases the memory that the backend has reserved for these parameters.
-    const absl::Status freed = options_.backend->Reserve({});
-    if (!freed.ok()) LOG(WARNING) << "the backend keeps a reservation: " << freed;
+    FreeBackend();
   }
   return status;
+}
+
+// Releases the memory that the backend has reserved for the parameters.
+void AppliedState::FreeBackend() {
+  const absl::Status freed = options_.backend->Reserve({});
+  if (!freed.ok()) LOG(WARNING) << "the backend keeps a reservation: " << freed;
+}
+
+void AppliedState::Release(const std::string& job) {
+  // Snapshots, the journal, pushes and pulls read this memory.
+  freezes_.EndAll();
+  speculation_.End();
+  gradients_.Withdraw();
+  accumulator_.Release(job);
+  publisher_.StopServing(job);
+  sums_.clear();
+  parameters_.reset();
+  FreeBackend();
 }
 
 absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint32_t shard,
@@ -87,6 +103,8 @@ absl::Status AppliedState::Apply(const v1::StepRecord& record) {
     KAON_RETURN_IF_ERROR(ApplyRestore(plan));
   } else if (plan.has_rollback()) {
     KAON_RETURN_IF_ERROR(ApplyRollback(plan));
+  } else if (plan.has_job_deletion()) {
+    Release(plan.job());
   } else if (plan.has_group_change()) {
     ApplyGroupChange(record);
     return absl::OkStatus();
@@ -105,8 +123,8 @@ absl::Status AppliedState::Apply(const v1::StepRecord& record) {
 void AppliedState::FinishApply(uint64_t position) {
   speculation_.End();
   PassFailpoint(Failpoint::apply_end);
-  machine_.OnApplied(position, parameters_->Digests().state,
-                     std::exchange(restored_digest_, std::nullopt));
+  const uint64_t digest = parameters_ == nullptr ? 0 : parameters_->Digests().state;
+  machine_.OnApplied(position, digest, std::exchange(restored_digest_, std::nullopt));
 }
 
 void AppliedState::Adopt(const v1::RegisterBody& registration) {
@@ -311,7 +329,8 @@ void AppliedState::Speculate() {
 }
 
 absl::StatusOr<std::unique_ptr<StateFreeze>> AppliedState::Freeze() {
-  if (parameters_ == nullptr || !machine_.data_loss().empty()) {
+  const bool is_deleted = !machine_.deleted_job().empty();
+  if ((parameters_ == nullptr && !is_deleted) || !machine_.data_loss().empty()) {
     return absl::FailedPreconditionError("this shard holds no state to freeze");
   }
   AgreementSnapshot facts;
@@ -323,6 +342,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> AppliedState::Freeze() {
   facts.shard = machine_.shard();
   facts.num_shards = machine_.num_shards();
   facts.newest_generation = machine_.newest_generation();
+  if (is_deleted) return FreezeList::OfNoJob(std::move(facts), *options_.backend);
   return freezes_.Add(std::move(facts), *parameters_, publisher_);
 }
 

@@ -1,12 +1,13 @@
 // State of a job on one shard, and the entries that change it: registration, initial weights, train
-// steps, group changes, restores and rollbacks. Room 7 of a gradient's life. Owned by ShardCore;
-// step thread.
+// steps, group changes, restores, rollbacks, deletion. Room 7 of a gradient's life. Owned by
+// ShardCore; step thread.
 #ifndef KAON_SERVER_SHARD_APPLIED_STATE_H_
 #define KAON_SERVER_SHARD_APPLIED_STATE_H_
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,9 @@ class AppliedState {
   // the one that the shard voted for: the state is useless then.
   absl::Status Apply(const v1::StepRecord& record);
 
+  // Ends every use of the job's memory and releases it, because `job` was deleted.
+  void Release(const std::string& job);
+
   // Loads the snapshot `part` of applied step `step`, as LoadState.
   absl::Status Load(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read);
   // Ends a replay: counts and traces begin with the process.
@@ -76,7 +80,7 @@ class AppliedState {
   // Computes the new weights of one parameter.
   void Speculate();
 
-  // Implements ShardCore::Freeze.
+  // Implements ShardCore::Freeze. Right after a deletion the state is empty.
   absl::StatusOr<std::unique_ptr<StateFreeze>> Freeze();
   // Cancels every freeze that is not read to its end.
   void EndFreezes() { freezes_.EndAll(); }
@@ -89,6 +93,7 @@ class AppliedState {
   uint64_t skipped_steps() const { return skipped_steps_; }
 
  private:
+  void FreeBackend();
   absl::Status TryReserve(const v1::RegisterBody& registration, uint32_t shard,
                           uint32_t num_shards);
   absl::Status ApplyRestore(const v1::StepPlan& plan);

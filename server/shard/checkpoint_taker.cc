@@ -25,6 +25,10 @@ void CheckpointTaker::FreezeIfDue() {
         absl::StrCat("checkpoint of position ", order_->position(),
                      " asked for, the shard is at position ", applied)));
   }
+  if (!machine_.registration().has_value()) {
+    return order_->End(absl::FailedPreconditionError(
+        absl::StrCat("the shard holds no job at position ", applied)));
+  }
   absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = state_.Freeze();
   if (!freeze.ok()) return order_->End(freeze.status());
   order_->Begin((*freeze)->num_bytes());

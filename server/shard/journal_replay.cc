@@ -31,11 +31,16 @@ absl::Status About(uint64_t position, const absl::Status& status) {
 absl::Status JournalReplay::Restore(const AgreementSnapshot& facts, const v1::CheckpointPart& part,
                                     const ReadTensor& read) {
   const v1::RegisterBody& registration = facts.state.registration();
-  KAON_RETURN_IF_ERROR(state_.Reserve(registration, facts.shard, facts.num_shards));
-  publisher_.Serve(registration.definition().name(), facts.state.timeline(),
-                   state_.parameters()->sources());
-  KAON_RETURN_IF_ERROR(state_.Load(part, facts.state.applied_step(), read));
-  machine_.RestoreFacts(facts, state_.parameters()->Digests().state);
+  if (IsOfNoJob(facts.state)) {
+    state_.Release(part.job());
+    machine_.RestoreFacts(facts, 0);
+  } else {
+    KAON_RETURN_IF_ERROR(state_.Reserve(registration, facts.shard, facts.num_shards));
+    publisher_.Serve(registration.definition().name(), facts.state.timeline(),
+                     state_.parameters()->sources());
+    KAON_RETURN_IF_ERROR(state_.Load(part, facts.state.applied_step(), read));
+    machine_.RestoreFacts(facts, state_.parameters()->Digests().state);
+  }
   restored_position_ = part.position();
   restored_promise_ = facts.promised;
   before_restored_ = true;

@@ -154,6 +154,8 @@ void ShardCore::Apply(const v1::StepRecord& record) {
   StepPhases* const phases = record.plan().has_step() ? phases_ : nullptr;
   if (phases != nullptr) phases->Decided();
   const PhaseTimer timer(phases, Phase::kApply);
+  // The coordinator has given up the checkpoint of a deleted job.
+  if (record.plan().has_job_deletion()) checkpoint_.GiveUp();
   const absl::Status status = state_.Apply(record);
   // The process ends as in a crash. The restarted shard says what is wrong, or finds it in order.
   if (!status.ok()) LOG(FATAL) << "position " << record.plan().position() << ": " << status;

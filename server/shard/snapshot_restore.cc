@@ -23,6 +23,7 @@ absl::Status RestoreOne(SnapshotDirectory& directory, uint64_t position,
   restored.step = snapshot.facts.state.applied_step();
   restored.timeline = snapshot.facts.state.timeline();
   const v1::StepPlan& plan = snapshot.facts.state.applied_record().plan();
+  restored.no_job = IsOfNoJob(snapshot.facts.state);
   restored.rolled_back_to = plan.rollback().target().position();
   for (const v1::CheckpointFile& file : snapshot.part.files()) restored.bytes += file.size();
   return absl::OkStatus();

@@ -24,6 +24,8 @@ struct RestoredSnapshot {
   // Position that the timeline was rolled back to, if this is the first snapshot of a timeline that
   // began so; else 0.
   uint64_t rolled_back_to = 0;
+  // The snapshot is that of a job's deletion.
+  bool no_job = false;
   // Bytes of the snapshot's files with tensors.
   uint64_t bytes = 0;
   // Reasons why newer snapshots were not used, naming file and both values. Their files stay.

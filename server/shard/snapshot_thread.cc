@@ -32,6 +32,7 @@ SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
       restored_position_(restored.position),
       restored_timeline_(std::max<uint64_t>(1, restored.timeline)),
       rolled_back_to_(restored.rolled_back_to),
+      restored_no_job_(restored.no_job),
       files_(options_.schedule.has_value()
                  ? std::make_unique<disk::PatientDirectory>(
                        std::move(directory),
@@ -76,6 +77,7 @@ bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {
     return record.has_value() && record->plan().position() > newest_ &&
            options_.schedule->IsPoint(*record);
   }
+  if (!core.machine().deleted_job().empty()) return record->plan().position() > newest_;
   // Until there is one, a restart reads the checkpoint again, which may be removed.
   due_ = due_ || (record.has_value() && record->plan().has_restore());
   return due_ || appended_bytes - grown_from_ + replayed_bytes_ >= Threshold(core);
@@ -83,9 +85,10 @@ bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {
 
 void SnapshotThread::OnStarted(ShardCore& core, uint64_t appended_bytes) {
   OnDurable(core.machine().applied_position());
-  // Without a schedule, nothing but a restore begins a timeline.
+  // Without a schedule, only a restore and the first job after a deletion begin a timeline.
   due_ = !options_.schedule.has_value() && core.machine().timeline() > restored_timeline_;
-  if (due_ || options_.schedule.has_value()) OnApplied(core, appended_bytes);
+  const bool is_deleted = !core.machine().deleted_job().empty();
+  if (due_ || is_deleted || options_.schedule.has_value()) OnApplied(core, appended_bytes);
 }
 
 void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
@@ -93,10 +96,14 @@ void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
     MutexLock lock(mu_);
     due_ = due_ || std::exchange(restore_lacks_one_, false);
   }
-  if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
+  const bool is_deleted = !core.machine().deleted_job().empty();
+  if (!core.machine().weights_loaded() && !is_deleted) return;
+  if (!IsDue(core, appended_bytes)) return;
   MutexLock lock(mu_);
-  // With a schedule, a snapshot may wait for another, and one of an older timeline for nothing.
-  if (stopping_ || (status_.in_progress() && !options_.schedule.has_value())) return;
+  // With a schedule, a snapshot may wait for another, and one of an older timeline for nothing. A
+  // deletion has ended the snapshot in progress.
+  const bool may_wait = options_.schedule.has_value() || is_deleted;
+  if (stopping_ || (status_.in_progress() && !may_wait)) return;
   if (!BeginLocked(core).ok()) return;
   of_restore_ = std::exchange(due_, false);
   if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_frozen);
@@ -199,6 +206,12 @@ void SnapshotThread::Run() {
     const absl::Status removed = directory_.RemoveBetween(rolled_back_to_, restored_position_);
     if (!removed.ok() && !absl::IsResourceExhausted(removed)) Fail(removed);
   }
+  if (restored_no_job_) {
+    // The last process may have ended before it removed the files.
+    const absl::Status removed = RemoveDeletedJob(restored_position_);
+    if (!removed.ok() && !absl::IsResourceExhausted(removed)) Fail(removed);
+    CountBytes();
+  }
   while (true) {
     std::unique_ptr<StateFreeze> freeze;
     {
@@ -271,8 +284,15 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
     const v1::SnapshotPoint& target = state.applied_record().plan().rollback().target();
     KAON_RETURN_IF_ERROR(directory_.RemoveBetween(target.position(), writer->position()));
   }
+  if (IsOfNoJob(state)) return RemoveDeletedJob(writer->position());
   if (directory_.oldest_kept() > 0) options_.truncate(directory_.oldest_kept());
   return directory_.Retain();
+}
+
+// The snapshot of the deletion is durable: no restart reads anything older.
+absl::Status SnapshotThread::RemoveDeletedJob(uint64_t position) {
+  options_.truncate(position);
+  return directory_.RemoveBefore(position);
 }
 
 void SnapshotThread::CountBytes() {

@@ -1,6 +1,7 @@
 // Takes snapshots of a shard while it goes on. Freezes the state once the journal has grown enough,
 // or at the points of a schedule, and writes it on a thread of its own. The journal may then forget
-// all that the older of the two newest snapshots holds. A full disk only delays: the begun snapshot
+// all that the older of the two newest snapshots holds. After a job's deletion it takes one without
+// tensors, which replaces all older ones. A full disk only delays: the begun snapshot
 // is removed, and the next trigger tries again. With a schedule votes wait for the snapshot, so
 // each write is retried until there is room. Any other failure ends the process: the next start
 // recovers as after a crash. Owned by the shard's composition root. Outlives the run of its
@@ -97,6 +98,8 @@ class SnapshotThread {
   void Run();
   // Writes one whole snapshot. CANCELLED: stopped.
   absl::Status Write(std::unique_ptr<StateFreeze> freeze);
+  // Removes what `position`, the deletion of a job, made useless.
+  absl::Status RemoveDeletedJob(uint64_t position);
   // Returns whether the shard goes on without a snapshot that ended with `status`.
   bool MayGiveUp(const absl::Status& status) const;
   bool AwaitDurable(uint64_t position);
@@ -122,6 +125,7 @@ class SnapshotThread {
   const uint64_t restored_position_;
   const uint64_t restored_timeline_;
   const uint64_t rolled_back_to_;
+  const bool restored_no_job_;
   // Used by the thread once it runs.
   const std::unique_ptr<disk::Directory> files_;
   SnapshotDirectory directory_;

@@ -57,6 +57,7 @@ std::string NameOf(const v1::StepPlan& plan) {
       plan.has_registration() ? absl::StrCat("registration of job ", plan.job())
       : plan.has_restore()    ? absl::StrCat("restore of checkpoint ", plan.restore().checkpoint())
       : plan.has_rollback()   ? absl::StrCat("rollback to step ", plan.rollback().target().step())
+      : plan.has_job_deletion() ? absl::StrCat("deletion of job ", plan.job())
       : plan.has_group_change() ? std::string("change of groups or workers")
       : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
           ? std::string("initial weights")
@@ -308,6 +309,7 @@ void StepLoop::Note(const journal::Record& record) {
     if (plan.has_restore()) counts_.Add(monitor::Event::kRestore);
     if (plan.has_rollback()) counts_.Add(monitor::Event::kRollback);
     if (plan.has_group_change()) counts_.Add(monitor::Event::kGroupChange);
+    if (plan.has_job_deletion()) counts_.Add(monitor::Event::kJobDeletion);
     const std::string line = step_log_.Line(decision->record, NameOf(plan), SteadyNow());
     LOG_IF(INFO, !line.empty()) << "shard " << shard << ": " << line;
     VLOG(1) << "shard " << shard << ": decided " << NameOf(plan);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A coordinator that dies while only one of two shards has a control change never leaves them split.
 
-There are three kinds of change: the registration of a job, `kaonctl group set` between two halves of a training,
-and the rollback of an interval job after a kill of everything. The coordinator dies when its message of each kind
-has reached the first shard or both, or when it has heard of one shard or of both. In some cases the second shard
+There are four kinds of change: the registration of a job, `kaonctl group set` and `kaonctl job delete` between two
+halves of a training, and the rollback of an interval job after a kill of everything. The coordinator dies when its
+message of each kind has reached the first shard or both, or when it has heard of one shard or of both. In some cases the second shard
 dies, too, right before it votes for the change or applies it, so that only the first one has it.
 
 Then the processes are started again; in every second case all others are killed first. A client that made a change
@@ -23,6 +23,8 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import servers  # noqa: E402  (found beside this file)
 
 STEPS = 10
+# Name of the job of kaon-train.
+JOB = "kaon-train"
 # The change is made after so many steps.
 HALF = 4
 INTERVAL = 2
@@ -180,6 +182,45 @@ def group_set_once(case, digests):
     return group_set(case, digests, asks_again=False)
 
 
+def deletion(case, digests, asks_again=True):
+    """Deletes the job after half of its training, then trains the whole of it as another job."""
+    cluster = case.cluster
+    cluster.launch(cluster.ports)
+    cluster.train(HALF)
+    case.rearm()
+    asking = subprocess.Popen(cluster.kaonctl_command("job", "delete", JOB, "--yes", "--timeout", "30"),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if asks_again:
+        case.die()
+        said = asking.communicate()[0].decode("utf-8", "replace")
+        if asking.returncode != 0:
+            raise servers.Failure(f"job delete ended with status {asking.returncode}: {said}")
+        if jobs := cluster.ask("job", "list")["jobs"]:
+            raise servers.Failure(f"jobs {jobs} after the deletion")
+    else:
+        servers.wait_until("the coordinator's death", lambda: not cluster.processes["coordinator"].running())
+        asking.kill()
+        asking.communicate()
+        case.die()
+    # From the first step, or from half of the training where the deletion was not made.
+    if (digest := cluster.train(STEPS)) != digests["plain"]:
+        raise servers.Failure(f"digest {digest}, expecting {digests['plain']}")
+    case.check("group_change", [0])
+    timeline = cluster.ask("digest")["timeline"]
+    if asks_again and timeline != 2:
+        raise servers.Failure(f"the next job is in timeline {timeline}, expecting 2")
+    return int(timeline == 2)
+
+
+def deletion_once(case, digests):
+    return deletion(case, digests, asks_again=False)
+
+
+def interval_deletion(case, digests):
+    case.cluster.environment = {"KAON_DURABILITY": f"interval({INTERVAL})"}
+    return deletion(case, digests)
+
+
 def rollback(case, digests):
     cluster = case.cluster
     cluster.environment = {"KAON_DURABILITY": f"interval({INTERVAL})"}
@@ -233,18 +274,22 @@ def run(options, folder):
         raise servers.Failure(f"the change changes nothing: {digests}")
     start = time.monotonic()
     deaths = [(point, None) for point in POINTS] + ALONE
-    cases = [(change, point, second, all_at_once) for change in (registration, group_set, group_set_once, rollback)
-             for number, (point, second) in enumerate(deaths)
+    changes = (registration, group_set, group_set_once, rollback, deletion, deletion_once, interval_deletion)
+    # An interval shard that is armed restarts, and a rollback comes before the deletion.
+    cases = [(change, point, second, all_at_once) for change in changes
+             for number, (point, second) in enumerate(deaths) if not (second and change is interval_deletion)
              for all_at_once in (False, True) if options.each_way or all_at_once == (number % 2 == 1)][::options.stride]
-    pinned = {(group_set_once, *death, False): made for death, made in ((MADE, 1), (WITHDRAWN, 0))}
+    pinned = {(change, *death, False): made for change in (group_set_once, deletion_once)
+              for death, made in ((MADE, 1), (WITHDRAWN, 0))}
     cases += [case for case in pinned if case not in cases]
     once = []
     for number, case in enumerate(cases):
         made = run_case(os.path.join(folder, f"case-{number}"), shared, digests, *case)
-        if case[0] is group_set_once:
+        if case[0] in (group_set_once, deletion_once):
             once.append(made)
         if pinned.get(case, made) != made:
-            raise servers.Failure(f"group set, coordinator at {case[1]}, shard-1 at {case[2]}: {made} made, expecting {pinned[case]}")
+            raise servers.Failure(f"{case[0].__name__}, coordinator at {case[1]}, shard-1 at {case[2]}: {made} made, "
+                                  f"expecting {pinned[case]}")
     print(f"crashes in control changes: {len(cases)} at {len(deaths)} moments, {(time.monotonic() - start) / len(cases):.2f} s "
           f"each; of {len(once)} changes that nobody asked for again {sum(once)} were made on all shards, "
           f"{len(once) - sum(once)} on none")

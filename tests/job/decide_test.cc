@@ -177,6 +177,26 @@ TEST(DecideTest, RegistrationAppliesWithLossScaleOne) {
   EXPECT_EQ(decision.next_loss_scale(), 1);
 }
 
+// ADR 0048: the next job decides as the first one of a cluster.
+TEST(DecideTest, ADeletionPassesNothingOn) {
+  const v1::RegisterBody job = Register(TestJob(), 2);
+  v1::StepRecord previous;
+  previous.mutable_decision()->set_next_loss_scale(128);
+  previous.mutable_decision()->set_applied_updates(9);
+  previous.mutable_decision()->set_clip_reductions_total(9);
+  previous.mutable_decision()->mutable_loss_scaler()->set_growth_steps(3);
+  v1::StepPlan deletion;
+  deletion.mutable_job_deletion();
+  v1::StepRecord deleted;
+  *deleted.mutable_plan() = deletion;
+  *deleted.mutable_decision() = Decide(job, deletion, std::vector<v1::Prepared>(2), &previous);
+  EXPECT_EQ(deleted.decision().outcome(), v1::OUTCOME_APPLY);
+  v1::StepPlan plan;
+  *plan.mutable_registration() = job;
+  EXPECT_EQ(Decide(job, plan, std::vector<v1::Prepared>(2), &deleted).SerializeAsString(),
+            Decide(job, plan, std::vector<v1::Prepared>(2), nullptr).SerializeAsString());
+}
+
 // P4: the digest of the whole job, for any placement and every kind of entry; mod 2^64.
 TEST(DecideTest, AddsUpTheShardsStateDigests) {
   const v1::RegisterBody job = Register(TestJob(), 3);

@@ -91,6 +91,8 @@ class Cluster {
     for (const auto& [key, record] : world_.invariants().records()) {
       result.group_changes += record.plan().has_group_change();
       result.restores += record.plan().has_restore();
+      result.deletions += record.plan().has_job_deletion();
+      if (record.plan().has_job_deletion()) newest_step = 0;
       if (record.plan().has_restore()) newest_step = record.plan().restore().step();
       if (record.plan().has_rollback()) {
         ++result.rollbacks;

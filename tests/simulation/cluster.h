@@ -62,6 +62,9 @@ struct ClusterOptions {
   bool checkpoints = false;
   // Coordinators take a checkpoint automatically every so many applied train steps; 0 = never.
   uint64_t checkpoint_every_steps = 0;
+  // An admin deletes the job now and then, and its workers register it anew. Excludes `shrink`: a
+  // rank 0 that never returns could not load the weights again.
+  bool deletions = false;
   // Bits of gradients flip in memory while a journal is replayed; the digest must detect them.
   bool flips = false;
   SeededBug bug = SeededBug::kNone;
@@ -131,6 +134,7 @@ struct ClusterResult {
   int reopened_rounds = 0;
   int skipped_steps = 0;
   int group_changes = 0;
+  int deletions = 0;
   // Rollbacks, the steps they discarded, and workers that learned of a rollback or restore.
   int rollbacks = 0;
   uint64_t steps_lost = 0;

@@ -28,7 +28,7 @@ std::string ChangeOf(const v1::StepPlan& plan) {
 class Check {
  public:
   Check(const v1::JobDefinition& job, const Log& log, const std::deque<Operation>& operations)
-      : log_(log), operations_(operations), replay_(job) {}
+      : log_(log), operations_(operations), replay_(job), before_(replay_.state()) {}
 
   std::string Run() {
     for (const Operation& operation : operations_) Collect(operation);
@@ -63,7 +63,9 @@ class Check {
       if (!fresh) found->second = std::min(found->second, operation.called);
     } else if (operation.kind != Kind::kPull) {
       asked_.emplace(std::make_pair(operation.kind, operation.name), &operation);
-      if (operation.kind != Kind::kChange) targets_.insert(operation.target);
+      const bool has_target =
+          operation.kind == Kind::kRestore || operation.kind == Kind::kCheckpoint;
+      if (has_target) targets_.insert(operation.target);
     }
   }
 
@@ -80,7 +82,10 @@ class Check {
         ExecuteRollback(key, plan);
       } else if (plan.has_restore()) {
         ExecuteRestore(key, record);
-      } else if (key.timeline != timeline_) {
+      } else if (deleted_ != plan.has_registration() && position_ > 0) {
+        Fail(absl::StrCat("entry ", key.position,
+                          deleted_ ? " follows a deletion" : " registers a second job"));
+      } else if (key.timeline != timeline_ + (deleted_ ? 1 : 0)) {
         Fail(absl::StrCat("entry ", key.position, " is of timeline ", key.timeline, ", it is ",
                           timeline_));
       } else {
@@ -169,6 +174,9 @@ class Check {
     const v1::StepPlan& plan = record.plan();
     if (key.position != position_ + 1) return Fail(absl::StrCat("no entry at ", position_ + 1));
     CheckDigest(key, record);
+    timeline_ = key.timeline;
+    deleted_ = false;
+    if (plan.has_job_deletion()) return ExecuteDeletion(key, plan);
     if (plan.has_step()) ExecuteStep(key, plan.step());
     if (const std::string change = ChangeOf(plan); !change.empty()) {
       const auto asked = asked_.find({Kind::kChange, change});
@@ -180,6 +188,21 @@ class Check {
       Raise(key, asked->second->called);
     }
     replay_.Apply(record);
+  }
+
+  void ExecuteDeletion(const LogKey& key, const v1::StepPlan& plan) {
+    const std::string id = absl::StrCat(plan.job_deletion().request_id());
+    const auto asked = asked_.find({Kind::kDeletion, id});
+    if (asked == asked_.end() || made_.count(id) > 0) {
+      return Fail(absl::StrCat("entry ", key.position, " deletes the job, nobody asked for it"));
+    }
+    made_.emplace(id, key);
+    Raise(key, asked->second->called);
+    deleted_ = true;
+    step_.reset();
+    replay_.Restore(before_);
+    live_.clear();
+    changes_.clear();
   }
 
   void ExecuteStep(const LogKey& key, const v1::StepBody& step) {
@@ -214,6 +237,7 @@ class Check {
       case Kind::kPull:
         return ExplainPull(operation);
       case Kind::kChange:
+      case Kind::kDeletion:
         return ExplainChange(operation);
       case Kind::kRestore:
         return ExplainRestore(operation);
@@ -266,7 +290,7 @@ class Check {
     const auto made = std::find_if(begin, end, [&operation](const auto& one) {
       return one.second.position == operation.position;
     });
-    if (made == end) return AnsweredWithAnother("change ", operation);
+    if (made == end) return AnsweredWithAnother("change or deletion ", operation);
     Lower(made->second, operation.returned);
   }
 
@@ -316,6 +340,8 @@ class Check {
   const Log& log_;
   const std::deque<Operation>& operations_;
   SerialReplay replay_;
+  // State before a job is registered.
+  const SerialReplay::State before_;
   std::string contradiction_;
   // Time when each process first began each step of each timeline.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>, absl::Time> begun_;
@@ -326,6 +352,8 @@ class Check {
   uint64_t timeline_ = 1;
   uint64_t position_ = 0;
   std::optional<uint64_t> step_;
+  // The newest entry is a deletion.
+  bool deleted_ = false;
   // State after an entry that a checkpoint holds.
   struct Kept {
     SerialReplay::State state;

@@ -38,6 +38,8 @@ struct Operation {
     kPull,
     // An admin sets hyper-parameters of a group.
     kChange,
+    // An admin deletes the job.
+    kDeletion,
     // An admin restores a checkpoint.
     kRestore,
     // A reader has read a whole checkpoint.
@@ -67,13 +69,14 @@ struct Operation {
   // kPull: the parameter and its weights.
   uint32_t parameter_id = 0;
   std::vector<float> weights;
-  // kChange: the learning rate, which no other change sets. kRestore, kCheckpoint: the checkpoint.
+  // kChange: the learning rate, which no other change sets. kDeletion: the request's id. kRestore,
+  // kCheckpoint: the checkpoint.
   std::string name;
   // kRestore, kCheckpoint: the entry whose state the checkpoint holds.
   LogKey target;
   // kCheckpoint: digest of the content.
   uint64_t digest = 0;
-  // kChange, kRestore: the position of its entry in the answer.
+  // kChange, kDeletion, kRestore: the position of its entry in the answer.
   uint64_t position = 0;
 };
 

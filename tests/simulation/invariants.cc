@@ -15,6 +15,11 @@ namespace {
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
 
+// A registration after a deletion begins a timeline, too.
+bool BeginsTimeline(const v1::StepPlan& plan) {
+  return TakesBack(plan) || (plan.has_registration() && plan.position() > 1);
+}
+
 // A shard shows records without their registrations.
 bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
   const v1::StepPlan& plan = decided.plan();
@@ -285,7 +290,7 @@ void Invariants::OnRecord(const v1::StepRecord& record) {
     return;
   }
   records_[key] = record;
-  TakesBack(record.plan()) ? BeginTimeline(record) : CheckPlace(record);
+  BeginsTimeline(record.plan()) ? BeginTimeline(record) : CheckPlace(record);
   if (record.plan().has_registration()) placement_ = record.plan().registration().placement();
   CheckHeldEverywhere(record);
 }

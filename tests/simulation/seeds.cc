@@ -44,6 +44,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
   // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
+  options.deletions = !options.shrink && (mixed >> 48) % 4 == 0;
   return options;
 }
 
@@ -56,6 +57,7 @@ ClusterOptions ModelSizedOptionsOf(uint64_t seed) {
   options.loss = (seed % 3) * 0.06;
   options.durable = true;
   options.past_faults = false;
+  options.deletions = false;
   options.fault_phase = absl::Seconds(15);
   options.time_between_faults = absl::Milliseconds(375);
   return options;
@@ -78,6 +80,7 @@ std::string Describe(const ClusterOptions& options) {
     absl::StrAppend(&text, ", checkpoints (by themselves each ", options.checkpoint_every_steps,
                     " steps)");
   }
+  if (options.deletions) absl::StrAppend(&text, ", deletions");
   if (options.flips) absl::StrAppend(&text, ", flipped bits");
   if (options.skewed_clocks) absl::StrAppend(&text, ", skewed clocks");
   if (options.bug != SeededBug::kNone) {

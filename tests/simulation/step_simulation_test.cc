@@ -98,6 +98,7 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.reopened_rounds += result.reopened_rounds;
   total.skipped_steps += result.skipped_steps;
   total.group_changes += result.group_changes;
+  total.deletions += result.deletions;
   total.rollbacks += result.rollbacks;
   total.steps_lost += result.steps_lost;
   total.rewinds += result.rewinds;
@@ -123,18 +124,19 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " refused for their attempt), " << total.obsolete_copies << " obsolete copies, "
             << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
-            << total.group_changes << " changes of groups, " << total.rollbacks << " rollbacks ("
-            << total.steps_lost << " steps lost, " << total.rewinds << " rewinds), "
-            << total.checkpoints << " checkpoints reported (" << total.torn_checkpoints
-            << " parts and manifests cut short by a death), " << total.restores << " restores, "
-            << total.operations << " calls explained, " << total.record_reads
-            << " records read by new holders, " << total.shard_kills << " shards killed, "
-            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
-            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
-            << total.full_refusals << " writes to full disks, " << total.disk_failures
-            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
-            << total.snapshots << " snapshots, " << total.restored_snapshots << " starts from one, "
-            << total.truncations << " truncations, " << total.flips_found << " flipped bits found, "
+            << total.group_changes << " changes of groups, " << total.deletions << " deletions, "
+            << total.rollbacks << " rollbacks (" << total.steps_lost << " steps lost, "
+            << total.rewinds << " rewinds), " << total.checkpoints << " checkpoints reported ("
+            << total.torn_checkpoints << " parts and manifests cut short by a death), "
+            << total.restores << " restores, " << total.operations << " calls explained, "
+            << total.record_reads << " records read by new holders, " << total.shard_kills
+            << " shards killed, " << total.power_cuts << " power cuts (" << total.blackouts
+            << " of everything), " << total.sectors_lost << " sectors lost, " << total.torn_tails
+            << " torn tails, " << total.full_refusals << " writes to full disks, "
+            << total.disk_failures << " failed disks, " << total.deaths_in_recovery
+            << " deaths in recovery, " << total.snapshots << " snapshots, "
+            << total.restored_snapshots << " starts from one, " << total.truncations
+            << " truncations, " << total.flips_found << " flipped bits found, "
             << total.disks_checked << " decisions compared with all disks" << std::endl;
 }
 
@@ -186,6 +188,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);
   EXPECT_GT(total.group_changes, 0);
+  EXPECT_GT(total.deletions, 0);
   EXPECT_GT(total.rollbacks, 0);
   EXPECT_GT(total.steps_lost, 0u);
   EXPECT_GT(total.rewinds, 0);

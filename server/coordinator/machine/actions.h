@@ -85,6 +85,14 @@ struct ReplyRestore {
   std::string holder_address;
 };
 
+struct ReplyDelete {
+  CallId call = 0;
+  absl::StatusOr<v1::DeleteJobResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+  // Has the meaning of ReplySetGroup::config_revision.
+  uint64_t config_revision = 0;
+};
+
 struct ReplyCreate {
   CallId call = 0;
   absl::StatusOr<v1::CreateCheckpointResponse> response = absl::UnknownError("unset");
@@ -126,8 +134,8 @@ struct WakeAt {
 
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
-                 ReplyRestore, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed, ReadRecord,
-                 WakeAt>;
+                 ReplyRestore, ReplyDelete, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed,
+                 ReadRecord, WakeAt>;
 using Actions = std::vector<CoordinatorAction>;
 
 }  // namespace kaon::coordinator

@@ -16,12 +16,18 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
   if (plan.has_rollback()) {
     return absl::StrCat("rollback to step ", plan.rollback().target().step());
   }
+  if (plan.has_job_deletion()) return absl::StrCat("deletion of job ", plan.job());
   if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
   if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
   return absl::StrCat("step ", plan.step().step());
 }
 
+absl::Status JobWasDeleted(absl::string_view job) {
+  return absl::NotFoundError(absl::StrCat("job \"", job, "\" was deleted"));
+}
+
 absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan) {
+  if (plan.has_job_deletion()) return JobWasDeleted(plan.job());
   if (plan.has_rollback()) {
     return absl::AbortedError(absl::StrCat("timeline ", timeline,
                                            " is over: ", plan.rollback().reason(), " in timeline ",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::coordinator {
@@ -13,7 +14,11 @@ namespace kaon::coordinator {
 // Returns "step 7", "change of group muon", "restore of checkpoint a".
 std::string NameOfEntry(const v1::StepPlan& plan);
 
-// ABORTED: the restore or rollback `plan` ended `timeline`, and where the job goes on.
+// NOT_FOUND: `job` was deleted.
+absl::Status JobWasDeleted(absl::string_view job);
+
+// ABORTED: the restore or rollback `plan` ended `timeline`, and where the job goes on. NOT_FOUND if
+// `plan` deleted the job.
 absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan);
 
 }  // namespace kaon::coordinator

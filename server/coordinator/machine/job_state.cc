@@ -1,6 +1,5 @@
 #include "server/coordinator/machine/job_state.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "job/schedule.h"
@@ -14,7 +13,7 @@ void JobState::Read(const v1::ShardState& newest) {
   if (newest.has_applied_record()) record = DecidedRecord(newest.applied_record());
   registration.reset();
   if (newest.has_registration()) registration = newest.registration();
-  timeline = std::max<uint64_t>(1, newest.timeline());
+  timeline = registration ? newest.timeline() : newest.timeline() + 1;
   config_revision = newest.config_revision();
   applied_step = newest.applied_step();
   weights_loaded = newest.weights_loaded();
@@ -40,6 +39,12 @@ void JobState::Append(v1::StepRecord decided) {
     timeline = plan.timeline();
     applied_step = plan.rollback().target().step();
     weights_loaded = true;
+  } else if (plan.has_job_deletion()) {
+    config_revision = position;
+    registration.reset();
+    timeline = plan.timeline() + 1;
+    applied_step = 0;
+    weights_loaded = false;
   } else if (plan.has_group_change()) {
     config_revision = position;
     job::ApplyGroupChange(plan.group_change(), *registration);
@@ -80,6 +85,10 @@ v1::JobDescription JobState::Describe() const {
   *description.mutable_changed() = registration->changed();
   description.set_config_revision(config_revision);
   return description;
+}
+
+std::string JobState::DeletedJob() const {
+  return NewestPlan().has_job_deletion() ? NewestPlan().job() : "";
 }
 
 }  // namespace kaon::coordinator

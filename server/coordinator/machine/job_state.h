@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kaon/v1/agreement.pb.h"
@@ -24,6 +25,8 @@ struct JobState {
   const v1::StepPlan& NewestPlan() const {
     return record ? record->plan() : v1::StepPlan::default_instance();
   }
+  // Name of the job that the newest entry deleted; empty if that is another entry.
+  std::string DeletedJob() const;
   // Step that workers begin next; 0 while the weights are not loaded.
   uint64_t NextStep() const { return weights_loaded ? applied_step + 1 : 0; }
   // Number of workers; 0 without a registration.
@@ -38,6 +41,7 @@ struct JobState {
   uint64_t position = 0;
   DecidedRecord record;
   std::optional<v1::RegisterBody> registration;
+  // Without a job: that of the next registration.
   uint64_t timeline = 1;
   uint64_t config_revision = 0;
   uint64_t applied_step = 0;

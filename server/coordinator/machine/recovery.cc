@@ -14,12 +14,12 @@ namespace kaon::coordinator {
 namespace {
 
 // Returns the plan that the shard voted for and has not applied, if it holds one. The plan is at
-// the applied position + 1, or at any higher position if it takes back the job.
+// the applied position + 1, or at any higher position if it replaces the state.
 std::optional<v1::StepPlan> HeldPlan(const v1::ShardState& state) {
   v1::StepPlan plan;
   if (!state.has_prepared() || !plan.ParseFromString(state.prepared().plan())) return std::nullopt;
-  const bool is_next = TakesBack(plan) ? plan.position() > state.applied_position()
-                                       : plan.position() == state.applied_position() + 1;
+  const bool is_next = ReplacesState(plan) ? plan.position() > state.applied_position()
+                                           : plan.position() == state.applied_position() + 1;
   if (!is_next) return std::nullopt;
   return plan;
 }
@@ -66,14 +66,14 @@ std::optional<v1::StepPlan> AlikeAtAll(const std::vector<v1::ShardState>& states
 // rollback of its own above it (ADR 0020, ADR 0028).
 void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recovery) {
   const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
-  if (alike && TakesBack(*alike)) {
+  if (alike && ReplacesState(*alike)) {
     recovery.must_decide = alike;
     return;
   }
   const v1::ShardState& newest = states[recovery.newest];
   const v1::StepPlan& applied = newest.applied_record().plan();
   const bool loads = applied.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
-  for (int i = 0; (TakesBack(applied) || loads) && i < states.size(); ++i) {
+  for (int i = 0; (ReplacesState(applied) || loads) && i < states.size(); ++i) {
     if (states[i].applied_position() == newest.applied_position()) continue;
     recovery.stop = CheckBehind(i, states[i], recovery, newest);
     if (!recovery.stop.ok()) return;
@@ -125,7 +125,8 @@ Recovery Recover(const std::vector<v1::ShardState>& states) {
     if (!recovery.stop.ok()) return recovery;
     recovery.behind.push_back(i);
   }
-  if (newest.applied_position() > 0 && !newest.has_registration()) {
+  const bool has_job = newest.has_registration() || newest.applied_position() == 0;
+  if (!has_job && !newest.applied_record().plan().has_job_deletion()) {
     recovery.stop = Lost(recovery.newest, absl::StrCat("lost its registration, at position ",
                                                        newest.applied_position()));
     return recovery;

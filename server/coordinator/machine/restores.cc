@@ -100,7 +100,9 @@ absl::StatusOr<v1::StepPlan> Restores::PlanOf(const RestoreOrder& order,
   *workers.mutable_requested() = workers.definition();
   job::KeepWorkers(workers, *body.mutable_registration());
   KAON_RETURN_IF_ERROR(PlaceOnShards(limits_, *body.mutable_registration()));
-  plan.set_timeline(manifest.timeline() + 1);
+  // A deleted job may have used later timelines than the checkpoint's.
+  plan.set_timeline(std::max(job.timeline, manifest.timeline() + 1));
+  if (job.position > 0) body.mutable_registration()->set_first_timeline(plan.timeline());
   return plan;
 }
 

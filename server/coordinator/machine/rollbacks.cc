@@ -95,6 +95,8 @@ void KeepJobSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
 
+bool ReplacesState(const v1::StepPlan& plan) { return TakesBack(plan) || plan.has_job_deletion(); }
+
 RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
   RollbackChoice choice;
   const v1::SnapshotPoint* target = NewestCommon(states);
@@ -139,7 +141,7 @@ bool NeedRollbackAfter(const v1::StepPlan& newest, std::vector<ShardView>& shard
   bool need = false;
   for (ShardView& view : shards) {
     if (!view.state || !view.state->rollback_needed()) continue;
-    const bool helped = TakesBack(newest) && view.state->applied_position() < newest.position();
+    const bool helped = ReplacesState(newest) && view.state->applied_position() < newest.position();
     if (helped) view.state->set_rollback_needed(false);
     need |= !helped;
   }

@@ -32,12 +32,16 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states);
 void WaitForSnapshots(const std::vector<int>& wait_for, std::vector<ShardView>& shards);
 
 // Returns whether a shard still needs a rollback once every shard has applied `newest`. A shard
-// that was behind a `newest` that takes back the job needs none any more, which this notes.
+// that was behind a `newest` that replaces the state needs none any more, which this notes.
 bool NeedRollbackAfter(const v1::StepPlan& newest, std::vector<ShardView>& shards);
 
 // Returns whether `plan` is a restore or a rollback: it replaces the state of a shard at whatever
 // position the shard stands.
 bool TakesBack(const v1::StepPlan& plan);
+
+// Returns whether `plan` takes the job back or deletes it. Shards that have forgotten their votes
+// take part in such an entry: they need nothing of the state before.
+bool ReplacesState(const v1::StepPlan& plan);
 
 // FAILED_PRECONDITION naming two shards and their different modes: one shard would forget votes
 // that the other one waits for.

@@ -230,6 +230,7 @@ void StepMachine::FailChanges(const absl::Status& status) {
   AnswerRegistrations(status);
   Do(changes_.End(status, job_));
   Do(restores_.End(status, job_));
+  Do(deletions_.End(status, job_));
   Do(checkpoints_.Abandon(status));
 }
 
@@ -340,6 +341,7 @@ void StepMachine::OnPlanRefused(const std::string& problem) {
   AnswerRegistrations(absl::ResourceExhaustedError(problem));
   if (plan_.has_group_change()) Do(changes_.End(absl::InvalidArgumentError(problem), job_));
   if (plan_.has_restore()) Do(restores_.End(absl::FailedPreconditionError(problem), job_));
+  if (plan_.has_job_deletion()) Do(deletions_.End(absl::FailedPreconditionError(problem), job_));
   OpenNext();
 }
 
@@ -391,7 +393,7 @@ void StepMachine::Adopt(v1::StepRecord decided) {
   round_ = plan.has_group_change() && plan.round() > 1 ? plan.round() : 0;
   for (ShardView& view : shards_) view.ForgetEntry();
   if (plan.has_registration()) membership_.Reset(job_.WorldSize());
-  if (TakesBack(plan)) BeginTimeline(TimelineIsOver(timeline, plan));
+  if (ReplacesState(plan)) BeginTimeline(TimelineIsOver(timeline, plan));
   if (plan.has_group_change()) {
     membership_.Resize(job_.WorldSize());
     Do(results_.FailDismissed(membership_));
@@ -413,6 +415,7 @@ void StepMachine::BeginTimeline(const absl::Status& over) {
   // The steps that were begun are of the old timeline. Join tells workers of the new one.
   membership_.BeginTimeline(job_.WorldSize());
   results_.Forget();
+  if (!job_.registration) AnswerRegistrations(over);
   Do(changes_.End(over, job_));
   Do(checkpoints_.Abandon(over));
   Do(results_.Fail(over));
@@ -437,6 +440,7 @@ void StepMachine::BecomeReadyWhenAllApplied() {
   }
   if (failure_.first == job_.timeline) return Stop(failure_.second);
   if (plan.has_restore()) Do(restores_.End(absl::OkStatus(), job_));
+  if (plan.has_job_deletion()) Do(deletions_.End(absl::OkStatus(), job_));
   if (checkpoints_.IsDue(job_)) {
     checkpoints_.Start("", std::nullopt, job_);
     AskForParts();
@@ -453,7 +457,7 @@ void StepMachine::ForgetSharesOutOfRange() {
 }
 
 void StepMachine::OpenNext() {
-  if (!OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
+  if (!OpenDeletion() && !OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
 }
 
 // Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all

@@ -23,6 +23,7 @@
 #include "server/coordinator/machine/election.h"
 #include "server/coordinator/machine/grad_norm_watch.h"
 #include "server/coordinator/machine/group_changes.h"
+#include "server/coordinator/machine/job_deletions.h"
 #include "server/coordinator/machine/job_state.h"
 #include "server/coordinator/machine/machine_phase.h"
 #include "server/coordinator/machine/membership.h"
@@ -58,10 +59,11 @@ class StepMachine {
   void Join(CallId call, const v1::JoinWorkerRequest& request);
   void Begin(CallId call, const v1::BeginStepRequest& request);
   void Await(CallId call, const v1::AwaitStepRequest& request);
-  // Calls of admins, answered alike; codes: admin.proto. A change is planned at the next boundary
-  // between steps; a restore is planned at once, or after the entry that is being applied.
+  // Calls of admins, answered alike; codes: admin.proto. A change waits for the boundary between
+  // two steps; a restore and a deletion for the entry that is being applied.
   void SetGroup(CallId call, const v1::SetGroupRequest& request);
   void Restore(CallId call, const RestoreOrder& order);
+  void DeleteJob(CallId call, const v1::DeleteJobRequest& request);
   void CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request);
   // Takes the answer to a FinishCheckpoint with parts.
   void OnCheckpointFinished(uint64_t attempt, const absl::StatusOr<v1::CheckpointSummary>& summary);
@@ -107,9 +109,10 @@ class StepMachine {
   // Asks a shard for the record that StepResults wants.
   void ReadStepRecord();
 
-  // Opens a round for the restore or the change that waits, or else for the next step.
+  // Opens a round for the request of an admin that waits, or else for the next step.
   void OpenNext();
   // False if none waits, or its plan failed.
+  bool OpenDeletion();
   bool OpenRestore();
   bool OpenGroupChange();
   void MaybeOpenStepRound();
@@ -150,6 +153,9 @@ class StepMachine {
   absl::StatusOr<v1::BeginStepResponse> TryBegin(const v1::BeginStepRequest& request);
   absl::Status TrySetGroup(CallId call, const v1::SetGroupRequest& request);
   absl::Status TryRestore(CallId call, const RestoreOrder& order);
+  absl::Status TryDelete(CallId call, const v1::DeleteJobRequest& request);
+  // Returns the reason the job stopped for, unless an entry that replaces the state cures it.
+  absl::Status CheckReplaceable() const;
   // Ranks that the next step waits for and that have no stream open.
   std::vector<uint32_t> AbsentWorkers() const;
   void LoseWorkers(absl::Time now);
@@ -166,7 +172,6 @@ class StepMachine {
   v1::Ballot ballot_;
   std::vector<ShardView> shards_;
   JobState job_;
-  // Not OK once the job cannot go on.
   absl::Status stopped_;
   // Timeline that ended with the loss of a worker, and why.
   std::pair<uint64_t, absl::Status> failure_;
@@ -185,6 +190,7 @@ class StepMachine {
   std::set<CallId> registering_;
   GroupChanges changes_;
   Restores restores_;
+  JobDeletions deletions_;
   Checkpoints checkpoints_;
   Actions actions_;
 };

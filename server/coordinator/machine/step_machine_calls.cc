@@ -12,6 +12,7 @@
 #include "job/validation.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/coordinator/machine/entry_name.h"
 #include "server/coordinator/machine/registration.h"
 #include "server/coordinator/machine/rollbacks.h"
 #include "server/coordinator/machine/step_machine.h"
@@ -46,6 +47,7 @@ absl::Status StepMachine::CheckJob(absl::string_view job) const {
   if (!Mutated(Mutation::kRefusedCoordinatorAnswers)) KAON_RETURN_IF_ERROR(CheckHolder());
   if (!job_.registration) {
     if (!stopped_.ok()) return stopped_;
+    if (!job_.DeletedJob().empty() && job == job_.DeletedJob()) return JobWasDeleted(job);
     return absl::NotFoundError(
         absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
@@ -108,6 +110,7 @@ CoordinatorSnapshot StepMachine::Snapshot() const {
   snapshot.holder_address = IsHolder() ? options_.address : HolderHint();
   snapshot.ballot = ballot_;
   if (job_.registration) snapshot.job = Describe();
+  snapshot.config_revision = job_.config_revision;
   snapshot.workers = membership_.Snapshot();
   for (WorkerSnapshot& worker : snapshot.workers) {
     const auto seen = grad_norms_.workers().find(worker.rank);
@@ -151,13 +154,18 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
       if (DifferInWorkersAlone(*job_.registration, definition)) {
         return TakeWorkers(call, definition);
       }
-      return absl::AlreadyExistsError(absl::StrCat("job \"", job_.registration->definition().name(),
-                                                   "\" is registered and differs: ", difference));
+      const std::string& name = job_.registration->definition().name();
+      return absl::AlreadyExistsError(absl::StrCat(
+          "job \"", name, "\" is registered and differs: ", difference,
+          name == definition.name() ? "" : "; to replace it: kaonctl job delete " + name));
     }
     if (IsBeingRegistered()) registering_.insert(call);
     return absl::OkStatus();
   }
   KAON_RETURN_IF_ERROR(stopped_);
+  if (phase_ == Phase::kApplying) {
+    return absl::UnavailableError(absl::StrCat("job \"", job_.DeletedJob(), "\" is being deleted"));
+  }
   if (phase_ == Phase::kRound) {
     if (!FirstDifference(plan_.registration(), definition).empty()) {
       KAON_RETURN_IF_ERROR(job::CheckJob(definition));
@@ -169,6 +177,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   const std::vector<v1::ShardState> states = StatesOf(shards_);
   KAON_RETURN_IF_ERROR(CheckSameDurability(states));
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits_));
+  if (job_.position > 0) body.set_first_timeline(job_.timeline);
   registering_.insert(call);
   v1::StepPlan plan;
   plan.set_job(body.definition().name());
@@ -222,6 +231,9 @@ void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
 
 absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorkerRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
+  if (request.timeline() != 0 && request.timeline() < job_.registration->first_timeline()) {
+    return JobWasDeleted(request.job());
+  }
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
   Do(results_.FailOthers(request.rank(), attempt));
   watch_.Heard(request.rank());
@@ -348,11 +360,15 @@ bool StepMachine::OpenGroupChange() {
   return plan.ok();
 }
 
+// A job that stopped because it lost a worker can go on from a checkpoint, or be deleted.
+absl::Status StepMachine::CheckReplaceable() const {
+  return failure_.first == job_.timeline ? absl::OkStatus() : stopped_;
+}
+
 // Returns OK if the call waits in `restores_`.
 absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  // A job that stopped because it lost a worker goes on from a checkpoint.
-  if (failure_.first != job_.timeline) KAON_RETURN_IF_ERROR(stopped_);
+  KAON_RETURN_IF_ERROR(CheckReplaceable());
   KAON_RETURN_IF_ERROR(CheckHeard());
   if (restores_.Repeats(order, UnderWay())) {
     const bool planned = !restores_.WaitsForItsPlan();
@@ -390,6 +406,54 @@ bool StepMachine::OpenRestore() {
   return plan.ok();
 }
 
+// Returns OK if the call waits in `deletions_`.
+absl::Status StepMachine::TryDelete(CallId call, const v1::DeleteJobRequest& request) {
+  KAON_RETURN_IF_ERROR(CheckHolder());
+  if (request.job().empty()) {
+    return absl::InvalidArgumentError("job is empty, must be the name of the job to delete");
+  }
+  // A request that is under way may have removed the job already.
+  const bool repeats = deletions_.Repeats(request, UnderWay());
+  if (!repeats) {
+    KAON_RETURN_IF_ERROR(CheckJob(request.job()));
+    KAON_RETURN_IF_ERROR(CheckReplaceable());
+  }
+  KAON_RETURN_IF_ERROR(CheckHeard());
+  if (repeats) {
+    const bool planned = !deletions_.WaitsForItsPlan();
+    Do(deletions_.End(absl::UnavailableError("the same request was made again"), job_));
+    deletions_.Wait(call, request, planned);
+    return absl::OkStatus();
+  }
+  KAON_RETURN_IF_ERROR(deletions_.Check(request, job_, UnderWay()));
+  deletions_.Wait(call, request, /*planned=*/false);
+  // As for a restore: a step would wait for its workers.
+  if (phase_ == Phase::kReady || OpenPlan().has_step()) OpenDeletion();
+  return absl::OkStatus();
+}
+
+void StepMachine::DeleteJob(CallId call, const v1::DeleteJobRequest& request) {
+  if (phase_ == Phase::kReady && deletions_.IsDone(request, job_)) {
+    deletions_.Wait(call, request, /*planned=*/true);
+    return Do(deletions_.End(absl::OkStatus(), job_));
+  }
+  const absl::Status status = TryDelete(call, request);
+  // A coordinator that does not hold the shards does not know the log either.
+  const uint64_t config_revision = IsHolder() ? job_.config_revision : 0;
+  if (!status.ok()) Do(ReplyDelete{call, status, "", config_revision});
+}
+
+bool StepMachine::OpenDeletion() {
+  if (!deletions_.WaitsForItsPlan()) return false;
+  absl::StatusOr<v1::StepPlan> plan = deletions_.Plan(job_);
+  if (plan.ok()) {
+    OpenRound(*std::move(plan));
+  } else {
+    Do(deletions_.End(plan.status(), job_));
+  }
+  return plan.ok();
+}
+
 void StepMachine::CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request) {
   absl::Status status = CheckAdmin(request.job());
   if (status.ok()) status = checkpoints_.Check(job_);
@@ -408,6 +472,7 @@ void StepMachine::CancelCall(CallId call) {
   registering_.erase(call);
   changes_.Cancel(call);
   restores_.Cancel(call);
+  deletions_.Cancel(call);
   checkpoints_.Cancel(call);
 }
 

@@ -43,6 +43,8 @@ struct CoordinatorSnapshot {
   v1::Ballot ballot;
   // The job, with the reason it stopped; absent before the registration.
   std::optional<v1::JobDescription> job;
+  // Position of the newest control entry, also without a job; 0 before the first.
+  uint64_t config_revision = 0;
   std::vector<WorkerSnapshot> workers;
   std::string phase;
   // Reason by shard why it takes no part; empty if it does.

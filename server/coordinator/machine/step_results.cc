@@ -54,8 +54,8 @@ void StepResults::Find(const JobState& job) {
     newest_ = job.record;
     return;
   }
-  if (TakesBack(plan)) {
-    // The new timeline has no step yet.
+  if (ReplacesState(plan)) {
+    // The new timeline, or the next job, has no step yet.
     newest_.reset();
     return;
   }

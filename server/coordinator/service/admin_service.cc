@@ -172,6 +172,29 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
   return refused;
 }
 
+// As Repeated for a change. An entry of another kind with this id is no deletion.
+ReplyDelete Repeated(const absl::StatusOr<v1::StepRecord>& record, ReplyDelete refused) {
+  if (!record.ok() && !absl::IsNotFound(record.status())) {
+    refused.response = record.status();
+  } else if (record.ok() && record->plan().has_job_deletion()) {
+    v1::DeleteJobResponse response;
+    response.set_position(record->plan().position());
+    refused.response = std::move(response);
+  }
+  return refused;
+}
+
+// Adds the records of the present job. A deletion ends the records of the job before it.
+void AddSteps(v1::ReadHistoryResponse history, v1::StepHistoryResponse& response) {
+  for (v1::StepRecord& record : *history.mutable_records()) {
+    if (record.plan().has_job_deletion()) {
+      response.clear_records();
+    } else if (!record.plan().has_registration()) {
+      *response.add_records() = std::move(record);
+    }
+  }
+}
+
 }  // namespace
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
@@ -311,12 +334,9 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
     links_[shard]->ReadHistory(
         read, kShardTimeout,
         [this, finish, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
-          if (history.ok()) {
-            for (v1::StepRecord& record : *history->mutable_records()) {
-              if (record.plan().has_registration()) continue;
-              AddTime(record.plan(), *response);
-              *response->add_records() = std::move(record);
-            }
+          if (history.ok()) AddSteps(*std::move(history), *response);
+          for (const v1::StepRecord& record : response->records()) {
+            AddTime(record.plan(), *response);
           }
           if (!history.ok() || !request->with_phases()) return finish(history.status());
           GatherPhases(links_, read, kShardTimeout,
@@ -360,6 +380,48 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
                       answer(Repeated(*request, record, refused));
                     });
       });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DeleteJob(grpc::CallbackServerContext* context,
+                                                  const v1::DeleteJobRequest* request,
+                                                  v1::DeleteJobResponse* response) {
+  // The call may wait for an entry that is being applied.
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const std::string act =
+      absl::StrCat("job delete ", request->job(), " in timeline ", request->timeline());
+  const UnaryAnswer<ReplyDelete, v1::DeleteJobResponse> answer(context, reactor, response,
+                                                               Act(*context, act));
+  loop_.Submit(
+      reactor->call(),
+      [request](StepMachine& machine, CallId call) { machine.DeleteJob(call, *request); },
+      [this, answer, request](CoordinatorAction action) {
+        const auto* reply = std::get_if<ReplyDelete>(&action);
+        const bool may_be_done = reply != nullptr && reply->config_revision > 0 &&
+                                 (absl::IsNotFound(reply->response.status()) ||
+                                  absl::IsFailedPrecondition(reply->response.status()));
+        if (!may_be_done || request->request_id() == 0) return answer(std::move(action));
+        // This very request may have deleted the job, and another one may run since: a coordinator
+        // that failed could not send its answer.
+        FindRequest(request->request_id(), reply->config_revision, 0,
+                    [answer, refused = *reply](const absl::StatusOr<v1::StepRecord>& record) {
+                      answer(Repeated(record, refused));
+                    });
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ListJobs(grpc::CallbackServerContext* context,
+                                                 const v1::ListJobsRequest*,
+                                                 v1::ListJobsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Finish finish = Finishing(context, reactor, "ListJobs");
+  Gather([finish, response](const ClusterView& view) {
+    const absl::StatusOr<v1::JobDescription> job = view.DescribeJob("");
+    if (absl::IsNotFound(job.status())) return finish(absl::OkStatus());
+    if (job.ok()) *response->add_jobs() = view.RowOf(*job);
+    finish(job.status());
+  });
   return reactor;
 }
 

@@ -57,6 +57,12 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* SetGroup(grpc::CallbackServerContext* context,
                                      const v1::SetGroupRequest* request,
                                      v1::SetGroupResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
+                                      const v1::DeleteJobRequest* request,
+                                      v1::DeleteJobResponse* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
   grpc::ServerUnaryReactor* GetParameterStats(grpc::CallbackServerContext* context,
                                               const v1::GetParameterStatsRequest* request,
                                               v1::GetParameterStatsResponse* response) override;

@@ -71,14 +71,14 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
   const RestoreCall restore{reactor, {context, reactor, response, Act(*context, act)}, request};
   const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
     const CoordinatorSnapshot snapshot = machine.Snapshot();
-    // No earlier try can be in the log without a job. A coordinator that does not hold the shards
-    // refuses the restore in any case.
-    if (restore.request->request_id() == 0 || !snapshot.holder || !snapshot.job) {
+    const uint64_t timeline = snapshot.job ? snapshot.job->timeline() : 0;
+    // No earlier try can be in an empty log. A coordinator that does not hold the shards refuses
+    // the restore in any case.
+    if (restore.request->request_id() == 0 || !snapshot.holder || snapshot.config_revision == 0) {
       return Restore(restore, 0);
     }
-    FindRequest(restore.request->request_id(), snapshot.job->config_revision(), 0,
-                [this, restore, timeline = snapshot.job->timeline()](
-                    const absl::StatusOr<v1::StepRecord>& record) {
+    FindRequest(restore.request->request_id(), snapshot.config_revision, 0,
+                [this, restore, timeline](const absl::StatusOr<v1::StepRecord>& record) {
                   if (record.ok()) return AnswerRestored(restore, record->plan());
                   if (absl::IsNotFound(record.status())) return Restore(restore, timeline);
                   restore.answer.Finish(record.status(), "");
@@ -108,7 +108,7 @@ void AdminService::AnswerRestored(const RestoreCall& restore, const v1::StepPlan
   if (!plan.has_restore()) {
     return restore.answer.Finish(
         absl::InvalidArgumentError(absl::StrCat("request_id ", restore.request->request_id(),
-                                                " is that of a change of groups")),
+                                                " is that of another kind of request")),
         "");
   }
   v1::RestoreCheckpointResponse response;

@@ -10,6 +10,7 @@ namespace {
 // Returns 0 for an entry that no request asked for.
 uint64_t RequestIdOf(const v1::StepPlan& plan) {
   if (plan.has_group_change()) return plan.group_change().request_id();
+  if (plan.has_job_deletion()) return plan.job_deletion().request_id();
   return plan.has_restore() ? plan.restore().request_id() : 0;
 }
 

@@ -19,6 +19,11 @@ struct AgreementSnapshot {
   uint64_t newest_generation = 0;
 };
 
+// Returns true if the newest applied entry deleted the job: the shard holds none.
+inline bool IsOfNoJob(const v1::ShardState& state) {
+  return !state.has_registration() && state.applied_record().plan().has_job_deletion();
+}
+
 }  // namespace kaon::shard
 
 #endif  // KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_

@@ -250,6 +250,8 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
       return CheckRestore(progress, plan);
     case v1::StepPlan::kRollback:
       return CheckRollback(progress, plan);
+    case v1::StepPlan::kJobDeletion:
+      return CheckJob(progress, plan, "deletion");
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }
@@ -263,11 +265,14 @@ absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepR
         absl::StrCat("outcome is ", decision.outcome(), ", expecting 1 or 2"));
   }
   KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale", decision.next_loss_scale()));
-  const bool takes_back = record.plan().has_restore() || record.plan().has_rollback();
-  if (takes_back && decision.outcome() != v1::OUTCOME_APPLY) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("outcome of a ", record.plan().has_restore() ? "restore" : "rollback", " is ",
-                     decision.outcome(), ", expecting ", v1::OUTCOME_APPLY));
+  const char* const always_applied = record.plan().has_restore()        ? "restore"
+                                     : record.plan().has_rollback()     ? "rollback"
+                                     : record.plan().has_job_deletion() ? "deletion"
+                                                                        : nullptr;
+  if (always_applied != nullptr && decision.outcome() != v1::OUTCOME_APPLY) {
+    return absl::InvalidArgumentError(absl::StrCat("outcome of a ", always_applied, " is ",
+                                                   decision.outcome(), ", expecting ",
+                                                   v1::OUTCOME_APPLY));
   }
   const bool steps =
       record.plan().step().kind() == v1::STEP_KIND_TRAIN && decision.outcome() == v1::OUTCOME_APPLY;

@@ -220,7 +220,8 @@ absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (applying_.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat("position ", plan.position(), " is decided"));
   }
-  const uint64_t timeline = registration_.has_value() ? timeline_ : 1;
+  // A new timeline fences the workers of a deleted job.
+  const uint64_t timeline = timeline_ + (registration_.has_value() ? 0 : 1);
   if (plan.has_restore() && plan.timeline() <= timeline_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "timeline ", plan.timeline(), " planned by a restore, expecting above ", timeline_));
@@ -283,8 +284,8 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   const bool sets_workers = plan.has_group_change() && plan.group_change().groups().empty();
   if (plan.has_registration() || plan.has_restore() || plan.has_rollback() || sets_workers) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
-  } else if (plan.has_group_change()) {
-    // Nothing to collect: the change was checked completely and needs no memory.
+  } else if (plan.has_group_change() || plan.has_job_deletion()) {
+    // Nothing to collect: the entry was checked completely and needs no memory.
     OnFolded(accepted_->generation, v1::Prepared());
   } else {
     actions_.push_back(BeginFolding{plan, accepted_->generation});
@@ -435,8 +436,8 @@ void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest,
       registration_ = plan.registration();
       timeline_ = plan.timeline();
     }
-  } else if (plan.has_restore() || plan.has_rollback()) {
-    TakeBack(plan);
+  } else if (plan.has_restore() || plan.has_rollback() || plan.has_job_deletion()) {
+    ReplaceState(plan);
   } else if (plan.has_group_change()) {
     config_revision_ = position;
     if (applied) job::ApplyGroupChange(plan.group_change(), *registration_);

@@ -75,13 +75,16 @@ class ShardMachine {
   uint64_t applied_position() const { return applied_position_; }
   // Newest applied train step.
   uint64_t applied_step() const { return applied_step_; }
+  // Timeline of the job, or of the deleted one; 0 before the first.
   uint64_t timeline() const { return timeline_; }
+  // Name of the job that the newest applied entry deleted; empty if that is another entry.
+  std::string deleted_job() const;
   bool weights_loaded() const { return weights_loaded_; }
   // 0 in all modes but INTERVAL.
   uint32_t interval_steps() const { return interval_steps_; }
   // Digest of applied weights, optimizer state and update counters; 0 before registration.
   uint64_t state_digest() const { return state_digest_; }
-  // Absent until the registration is applied.
+  // Absent until the registration is applied, and after a deletion.
   const std::optional<v1::RegisterBody>& registration() const { return registration_; }
   // Position of this shard in the coordinators' lists, and their length. Both are 0 until known.
   uint32_t shard() const { return shard_; }
@@ -137,8 +140,8 @@ class ShardMachine {
   bool IsBeyondForgotten(const v1::StepPlan& plan) const;
   // Forgets `snapshot` if `status` says that it is damaged. Returns whether it did.
   bool DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status);
-  // Updates the agreement for an applied restore or rollback.
-  void TakeBack(const v1::StepPlan& plan);
+  // Updates the agreement for an applied restore, rollback or deletion.
+  void ReplaceState(const v1::StepPlan& plan);
   void Accept(const v1::StepPlan& plan);
   void Restamp(const v1::StepPlan& plan);
   void AppendPrepare();

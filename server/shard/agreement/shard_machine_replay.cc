@@ -48,10 +48,11 @@ void ShardMachine::RestoreFacts(const AgreementSnapshot& facts, uint64_t state_d
   config_revision_ = facts.state.config_revision();
   weights_loaded_ = facts.state.weights_loaded();
   applied_record_ = facts.state.applied_record();
-  registration_ = facts.state.registration();
+  if (facts.state.has_registration()) registration_ = facts.state.registration();
   state_digest_ = state_digest;
-  // Reset if the journal replaces the state later.
-  rollback_needed_ = interval_steps_ > 0 && !Mutated(Mutation::kForgottenVotesUnsaid);
+  // Reset if the journal replaces the state later. Without a job no vote is forgotten.
+  rollback_needed_ =
+      registration_.has_value() && interval_steps_ > 0 && !Mutated(Mutation::kForgottenVotesUnsaid);
   RestoreGeneration(facts.newest_generation);
 }
 
@@ -97,9 +98,10 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
 }
 
 absl::Status ShardMachine::CheckRestored(const v1::StepRecord& record) const {
-  // A restore or rollback does not continue from the restored state.
+  // These entries do not continue from the restored state.
   const v1::StepPlan& plan = record.plan();
-  if (!total_digest_.has_value() || plan.has_restore() || plan.has_rollback()) {
+  if (!total_digest_.has_value() || plan.has_restore() || plan.has_rollback() ||
+      plan.has_job_deletion()) {
     return absl::OkStatus();
   }
   if (record.decision().state_digest() == *total_digest_) return absl::OkStatus();

@@ -28,7 +28,8 @@ bool ShardMachine::IsVolatile(const v1::StepPlan& plan) const {
 
 bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
   if (interval_steps_ == 0 || plan.position() <= applied_position_) return false;
-  return plan.has_rollback() || (plan.has_restore() && rollback_needed_);
+  return plan.has_rollback() ||
+         ((plan.has_restore() || plan.has_job_deletion()) && rollback_needed_);
 }
 
 // Protocol.md 2.2 keeps PREPARE(rollback) alongside PREPARE(t) until the rollback is applied. Rule
@@ -92,6 +93,8 @@ void ShardMachine::RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
 void ShardMachine::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
   // Ignore a late snapshot of a timeline that is over.
   if (interval_steps_ == 0 || timeline != timeline_) return;
+  // The snapshot of a deletion is no state of a job.
+  if (!registration_.has_value()) return;
   snapshots_.push_back(snapshot);
   if (snapshots_.size() > kKept) {
     snapshots_.erase(snapshots_.begin(), snapshots_.end() - static_cast<std::ptrdiff_t>(kKept));
@@ -110,13 +113,17 @@ bool ShardMachine::DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::
   return true;
 }
 
-void ShardMachine::TakeBack(const v1::StepPlan& plan) {
+void ShardMachine::ReplaceState(const v1::StepPlan& plan) {
   uint64_t kept = 0;
   config_revision_ = plan.position();
   timeline_ = plan.timeline();
-  weights_loaded_ = true;
+  weights_loaded_ = !plan.has_job_deletion();
   rollback_needed_ = false;
-  if (plan.has_restore()) {
+  if (plan.has_job_deletion()) {
+    // Promise, position and timeline stay: they fence older coordinators, and the job's workers.
+    registration_.reset();
+    applied_step_ = 0;
+  } else if (plan.has_restore()) {
     registration_ = plan.restore().registration();
     applied_step_ = plan.restore().step();
   } else {
@@ -127,6 +134,11 @@ void ShardMachine::TakeBack(const v1::StepPlan& plan) {
   // Later snapshots no longer belong to the job's history.
   const auto is_gone = [kept](const v1::SnapshotPoint& one) { return one.position() > kept; };
   snapshots_.erase(std::remove_if(snapshots_.begin(), snapshots_.end(), is_gone), snapshots_.end());
+}
+
+std::string ShardMachine::deleted_job() const {
+  if (!applied_record_.has_value() || !applied_record_->plan().has_job_deletion()) return "";
+  return applied_record_->plan().job();
 }
 
 }  // namespace kaon::shard

@@ -60,14 +60,14 @@ absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, 
     return absl::Status(status.code(),
                         absl::StrCat("parameter ", spec.name(), ": ", status.message()));
   }
-  registration_ = registration;
+  registration_ = std::make_shared<v1::RegisterBody>(registration);
   Adopt(registration);
   return absl::OkStatus();
 }
 
 absl::Status GradientAccumulator::ReserveParameter(uint32_t id, const v1::ParameterSpec& spec) {
   KAON_RETURN_IF_ERROR(options_.store->Allocate(TensorName(id), job::NumElements(spec)));
-  Parameter& parameter = *parameters_.emplace(id, std::make_unique<Parameter>()).first->second;
+  Parameter& parameter = *parameters_.emplace(id, std::make_shared<Parameter>()).first->second;
   parameter.frozen = spec.frozen();
   KAON_ASSIGN_OR_RETURN(parameter.pin, options_.store->Pin(TensorName(id)));
   const kernels::Region sum = parameter.pin.region();
@@ -82,6 +82,25 @@ absl::Status GradientAccumulator::ReserveParameter(uint32_t id, const v1::Parame
   }
   parameter.staging = *std::move(staging);
   return absl::OkStatus();
+}
+
+void GradientAccumulator::Release(const std::string& job) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    EndStreamsLocked(absl::NotFoundError(absl::StrCat("job \"", job, "\" was deleted")), &calls);
+    expected_.reset();
+    deleted_job_ = job;
+    plan_.reset();
+    generation_ = 0;
+    workers_.clear();
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->generation = 0;
+    }
+    ReleaseReservation();
+  }
+  Run(calls);
 }
 
 absl::Status GradientAccumulator::CheckWorkers(uint32_t world_size) const {
@@ -215,6 +234,9 @@ void GradientAccumulator::ResetWorkersLocked(size_t kept) {
 
 absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) const {
   KAON_RETURN_IF_ERROR(closed_);
+  if (!expected_.has_value() && !deleted_job_.empty() && open.job() == deleted_job_) {
+    return absl::NotFoundError(absl::StrCat("job \"", deleted_job_, "\" was deleted"));
+  }
   if (!expected_.has_value() || open.job() != expected_->job) {
     return absl::NotFoundError(absl::StrCat(
         "job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
@@ -307,10 +329,10 @@ absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
   return result;
 }
 
-absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParameterLocked(
-    uint32_t parameter_id) const {
+absl::StatusOr<std::shared_ptr<GradientAccumulator::Parameter>>
+GradientAccumulator::FindParameterLocked(uint32_t parameter_id) const {
   const auto found = parameters_.find(parameter_id);
-  const v1::JobDefinition& job = registration_.definition();
+  const v1::JobDefinition& job = registration_->definition();
   if (parameter_id >= static_cast<uint32_t>(job.parameters_size())) {
     return absl::InvalidArgumentError(absl::StrCat("parameter_id is ", parameter_id,
                                                    ", expecting 0 .. ", job.parameters_size() - 1));
@@ -319,14 +341,14 @@ absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParamet
   if (found == parameters_.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, " is on shard ",
-                     registration_.placement().parameters(static_cast<int>(parameter_id)).shard(),
+                     registration_->placement().parameters(static_cast<int>(parameter_id)).shard(),
                      ", not on this one"));
   }
   if (!IsActiveLocked(*found->second)) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, " is frozen, it takes no gradient"));
   }
-  return found->second.get();
+  return found->second;
 }
 
 void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream, uint64_t bytes,
@@ -359,7 +381,7 @@ void GradientAccumulator::CreditLocked(const Worker& worker, uint64_t bytes, Cal
 absl::Status GradientAccumulator::CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish) {
   std::set<uint32_t> missing;
   for (uint32_t id : finish.missing_parameters()) {
-    KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(id));
+    KAON_ASSIGN_OR_RETURN(const std::shared_ptr<Parameter> parameter, FindParameterLocked(id));
     if (plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
       MutexLock parameter_lock(parameter->mu);
       return absl::InvalidArgumentError(absl::StrCat(

@@ -61,6 +61,8 @@ class GradientAccumulator {
   // gradients are journaled from a device. Frees earlier ones. Returns
   // RESOURCE_EXHAUSTED with the arithmetic, and then reserves nothing.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
+  // Frees everything, because `job` was deleted: pushes get NOT_FOUND, and open ones end with it.
+  void Release(const std::string& job);
   // Returns RESOURCE_EXHAUSTED with the arithmetic if staging is too small for `world_size`.
   absl::Status CheckWorkers(uint32_t world_size) const;
   // Uses the groups and workers of `job` from now on.
@@ -136,7 +138,7 @@ class GradientAccumulator {
   uint64_t WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Bytes left in a worker's window.
   uint64_t RoomLocked(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<Parameter*> FindParameterLocked(uint32_t parameter_id) const
+  absl::StatusOr<std::shared_ptr<Parameter>> FindParameterLocked(uint32_t parameter_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -166,9 +168,10 @@ class GradientAccumulator {
 
   const Options options_;
 
-  // Written by the step thread, before the job is expected.
-  std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
-  v1::RegisterBody registration_;
+  // Written by the step thread, while no job is expected. Pushes share both: AddChunks may be in
+  // progress while Release removes them. Its parameters then have another generation.
+  std::map<uint32_t, std::shared_ptr<Parameter>> parameters_;
+  std::shared_ptr<const v1::RegisterBody> registration_ = std::make_shared<v1::RegisterBody>();
   std::vector<Reduction> reductions_;
 
   // Acquired before a parameter's lock, never inside one.
@@ -177,6 +180,7 @@ class GradientAccumulator {
   // Differs from that of `registration_` after a change of workers.
   uint32_t world_size_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<ExpectedStep> expected_ ABSL_GUARDED_BY(mu_);
+  std::string deleted_job_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::StepPlan> plan_ ABSL_GUARDED_BY(mu_);
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
   // on_folded was called for the generation.

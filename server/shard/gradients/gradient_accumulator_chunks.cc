@@ -36,17 +36,20 @@ absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
 absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
                                             absl::Span<const proto::ChunkView> chunks) {
   PhaseTimer timer(options_.phases, Phase::kReceive);
-  std::vector<Parameter*> parameters;
+  std::vector<std::shared_ptr<Parameter>> parameters;
+  std::shared_ptr<const v1::RegisterBody> registration;
   {
     MutexLock lock(mu_);
     KAON_RETURN_IF_ERROR(streams_.Find(stream_id).status());
     for (const proto::ChunkView& view : chunks) {
-      KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(view.chunk->parameter_id()));
-      parameters.push_back(parameter);
+      KAON_ASSIGN_OR_RETURN(std::shared_ptr<Parameter> parameter,
+                            FindParameterLocked(view.chunk->parameter_id()));
+      parameters.push_back(std::move(parameter));
     }
+    registration = registration_;
   }
   // Check before the first addition: a sum cannot be undone.
-  KAON_RETURN_IF_ERROR(CheckChunks(registration_.definition(), options_.min_chunk_bytes, chunks));
+  KAON_RETURN_IF_ERROR(CheckChunks(registration->definition(), options_.min_chunk_bytes, chunks));
   uint64_t left_bytes = 0;
   for (const proto::ChunkView& view : chunks) left_bytes += BytesOf(view.payload);
   uint32_t rank = 0;

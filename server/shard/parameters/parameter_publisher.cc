@@ -18,7 +18,7 @@ void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
   MutexLock lock(mu_);
   parameters_.clear();
   for (Source& source : sources) {
-    auto parameter = std::make_unique<Parameter>();
+    auto parameter = std::make_shared<Parameter>();
     parameter->name = std::move(source.name);
     parameter->num_elements = source.first.num_floats();
     {
@@ -34,10 +34,41 @@ void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
   timeline_ = timeline;
 }
 
-absl::StatusOr<const ParameterPublisher::Parameter*> ParameterPublisher::FindLocked(
+void ParameterPublisher::StopServing(const std::string& job) {
+  std::map<uint32_t, std::shared_ptr<Parameter>> gone;
+  {
+    MutexLock lock(mu_);
+    gone.swap(parameters_);
+    job_.clear();
+    deleted_job_ = job;
+    expected_step_.reset();
+  }
+  for (auto& [id, parameter] : gone) {
+    MutexLock parameter_lock(parameter->mu);
+    for (Version& version : parameter->versions) {
+      version.valid = false;
+      while (version.reads > 0) parameter->read.Wait(parameter->mu);
+      version.memory = {};
+    }
+    parameter->pinned.Clear();
+    parameter->cache.Clear();
+  }
+  Wake(std::nullopt);
+}
+
+absl::Status ParameterPublisher::NotServedLocked(absl::string_view job) const {
+  if (job_.empty() && !deleted_job_.empty() && (job.empty() || job == deleted_job_)) {
+    return absl::NotFoundError(absl::StrCat("job \"", deleted_job_, "\" was deleted"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("job '", proto::Excerpt(job), "' pulled, this shard holds ",
+                   job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
+}
+
+absl::StatusOr<std::shared_ptr<const ParameterPublisher::Parameter>> ParameterPublisher::FindLocked(
     uint32_t parameter_id) const {
   const auto found = parameters_.find(parameter_id);
-  if (found != parameters_.end()) return found->second.get();
+  if (found != parameters_.end()) return found->second;
   return absl::InvalidArgumentError(
       absl::StrCat("parameter_id ", parameter_id, " pulled, this shard does not hold it"));
 }
@@ -75,11 +106,7 @@ absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uin
 absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const {
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(closed_);
-  if (job_.empty() || request.job() != job_) {
-    return absl::NotFoundError(
-        absl::StrCat("job '", proto::Excerpt(request.job()), "' pulled, this shard holds ",
-                     job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
-  }
+  if (job_.empty() || request.job() != job_) return NotServedLocked(request.job());
   KAON_RETURN_IF_ERROR(CheckTimelineLocked(request.timeline()));
   if (proto::WireSizeOf(request.dtype()) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -91,7 +118,7 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
                      " entries, expecting at most ", kMaxPulledParameters));
   }
   for (uint32_t id : request.parameter_ids()) {
-    KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(id));
+    KAON_ASSIGN_OR_RETURN(const std::shared_ptr<const Parameter> parameter, FindLocked(id));
     bool readable = false;
     KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, request.step(), &readable));
   }
@@ -99,6 +126,7 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
 }
 
 absl::Status ParameterPublisher::CheckTimelineLocked(uint64_t timeline) const {
+  if (job_.empty()) return NotServedLocked("");
   if (timeline == timeline_) return absl::OkStatus();
   const std::string both = absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_);
   // A shard that lost power may not know yet a timeline that others have begun.
@@ -130,7 +158,7 @@ absl::StatusOr<WaiterId> ParameterPublisher::Await(uint32_t parameter_id, uint64
                                                    std::function<void()> ready) {
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(closed_);
-  KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(parameter_id));
+  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<const Parameter> parameter, FindLocked(parameter_id));
   bool readable = false;
   KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, step, &readable));
   if (readable) return WaiterId{0};
@@ -158,10 +186,16 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
                                       kernels::DType dtype, uint64_t num_elements,
                                       std::byte* to) const {
   const PhaseTimer timer(phases_, Phase::kPull, nullptr, step);
-  const Parameter* parameter = nullptr;
+  std::shared_ptr<const Parameter> parameter;
   {
     MutexLock lock(mu_);
     KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
+  }
+  // The caller may know the size of an earlier job's parameter.
+  if (offset > parameter->num_elements || num_elements > parameter->num_elements - offset) {
+    return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter->name, ": elements ",
+                                                      offset, " .. ", offset + num_elements,
+                                                      " pulled, it has ", parameter->num_elements));
   }
   const Range range = {offset, num_elements, dtype, to};
   MutexLock parameter_lock(parameter->mu);

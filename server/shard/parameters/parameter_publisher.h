@@ -79,7 +79,8 @@ class ParameterPublisher {
   absl::Status Read(uint32_t parameter_id, uint64_t step, uint64_t offset, kernels::DType dtype,
                     uint64_t num_elements, std::byte* to) const;
   // Returns FAILED_PRECONDITION if `timeline` is over, UNAVAILABLE if it has not begun; both name
-  // both timelines. OK after a Read means that the values read belong to `timeline`.
+  // both timelines. NOT_FOUND if no job is served. OK after a Read means that the values read
+  // belong to `timeline`.
   absl::Status CheckTimeline(uint64_t timeline) const;
   // Returns 0 for a parameter that is not served.
   uint64_t num_elements(uint32_t parameter_id) const;
@@ -87,6 +88,9 @@ class ParameterPublisher {
   // Step thread.
 
   void Serve(const std::string& job, uint64_t timeline, std::vector<Source> sources);
+  // Serves nothing any more, because `job` was deleted: reads get NOT_FOUND. Blocks while readers
+  // copy their current chunk. The memory of the sources is not read afterwards.
+  void StopServing(const std::string& job);
   // Lets readers wait for the planned version `step`; absent: no version is planned.
   void ExpectStep(std::optional<uint64_t> step);
   // Starts `timeline`: all served versions are invalid. Readers wait until the next Publish.
@@ -145,8 +149,10 @@ class ParameterPublisher {
   absl::Status CheckTimelineLocked(uint64_t timeline) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckStepLocked(const Parameter& parameter, uint64_t step, bool* readable) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<const Parameter*> FindLocked(uint32_t parameter_id) const
+  absl::StatusOr<std::shared_ptr<const Parameter>> FindLocked(uint32_t parameter_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns NOT_FOUND: this shard does not serve `job`.
+  absl::Status NotServedLocked(absl::string_view job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns what readers of `from` share; null: they read its memory.
   std::shared_ptr<RoundedVersion> Rounded(const Parameter& parameter, const StepWeights& from,
                                           kernels::DType dtype) const
@@ -166,14 +172,16 @@ class ParameterPublisher {
   tier::StateTier* const pull_cache_;
   // Used by the step thread; makes the names of copies unique.
   uint64_t copies_made_ = 0;
-  // Written by Serve, before the job is known to anyone.
-  std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
+  // The step thread writes the map, under the lock. Readers share a parameter: one may be in Read
+  // while StopServing removes it.
+  std::map<uint32_t, std::shared_ptr<Parameter>> parameters_;
 
   // Acquired before a parameter's lock, never inside one.
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
-  // Empty until a job is served.
+  // Empty until a job is served, and after StopServing.
   std::string job_ ABSL_GUARDED_BY(mu_);
+  std::string deleted_job_ ABSL_GUARDED_BY(mu_);
   uint64_t timeline_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<uint64_t> expected_step_ ABSL_GUARDED_BY(mu_);
   WaiterId next_waiter_ ABSL_GUARDED_BY(mu_) = 1;

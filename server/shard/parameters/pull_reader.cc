@@ -50,7 +50,9 @@ std::vector<v1::TensorChunk> PullReader::Next() {
   uint64_t bytes = 0;
   while (!done() && chunks.size() < proto::kMaxPieces) {
     const uint32_t id = request_.parameter_ids(next_parameter_);
-    const uint64_t left = publisher_.num_elements(id) - next_element_;
+    // 0 if the job was deleted meanwhile: Read says so.
+    const uint64_t all = publisher_.num_elements(id);
+    const uint64_t left = all - std::min(all, next_element_);
     const uint64_t most = (proto::kMaxChunkBytes - bytes) / element_bytes;
     // Append only a parameter that fits whole and is readable now.
     if (!chunks.empty() && (left > most || !publisher_.IsReadable(id, request_.step()))) break;
@@ -80,8 +82,13 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
   const auto dtype = static_cast<kernels::DType>(request_.dtype());
   for (v1::TensorChunk& chunk : chunks) {
     const uint64_t chunk_bytes = chunk.num_elements() * kernels::SizeOf(dtype);
-    KAON_RETURN_IF_ERROR(publisher_.Read(chunk.parameter_id(), request_.step(), chunk.offset(),
-                                         dtype, chunk.num_elements(), to));
+    const absl::Status read = publisher_.Read(chunk.parameter_id(), request_.step(), chunk.offset(),
+                                              dtype, chunk.num_elements(), to);
+    if (!read.ok()) {
+      // The end of the timeline, or of the job, explains a version that is gone.
+      KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
+      return read;
+    }
     chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
     to += chunk_bytes;
     const uint64_t end = chunk.offset() + chunk.num_elements();

@@ -154,6 +154,16 @@ absl::Status SnapshotDirectory::RemoveBetween(uint64_t below, uint64_t above) {
   return absl::OkStatus();
 }
 
+absl::Status SnapshotDirectory::RemoveBefore(uint64_t position) {
+  KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, List());
+  for (const uint64_t other : positions) {
+    if (other >= position) continue;
+    PassFailpoint(Failpoint::snapshot_retain_begin);
+    KAON_RETURN_IF_ERROR(RemoveOne(other));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SnapshotDirectory::RemoveIfWhole(uint64_t position) {
   const absl::Status whole = whole_.count(position) > 0 ? absl::OkStatus() : Verify(position);
   if (disk::IsDeviceError(whole)) return whole;

@@ -62,6 +62,8 @@ class SnapshotDirectory {
   // Removes whole snapshots between the two positions, which a rollback dropped from the job's
   // history. Keeps a damaged one, like Retain.
   absl::Status RemoveBetween(uint64_t below, uint64_t above);
+  // Removes every snapshot before `position`, damaged ones too: their job was deleted.
+  absl::Status RemoveBefore(uint64_t position);
   // Removes files of interrupted writers.
   absl::Status RemoveUnfinished();
   // Returns the total size of all snapshot files in bytes.

@@ -75,7 +75,8 @@ absl::Status CheckFacts(absl::string_view file, const Snapshot& snapshot) {
   KAON_RETURN_IF_ERROR(equal("position", part.position(), state.applied_position()));
   KAON_RETURN_IF_ERROR(
       equal("position", part.position(), state.applied_record().plan().position()));
-  if (state.weights_loaded() && snapshot.facts.shard < snapshot.facts.num_shards) {
+  const bool has_state = state.weights_loaded() || IsOfNoJob(state);
+  if (has_state && snapshot.facts.shard < snapshot.facts.num_shards) {
     return absl::OkStatus();
   }
   return Damaged(
@@ -86,6 +87,11 @@ absl::Status CheckFacts(absl::string_view file, const Snapshot& snapshot) {
 // Checks that the tensors are those of the shard's parameters, each whole and once.
 absl::Status CheckTensors(absl::string_view file, const Snapshot& snapshot) {
   const v1::RegisterBody& registration = snapshot.facts.state.registration();
+  if (IsOfNoJob(snapshot.facts.state)) {
+    const int tensors = snapshot.part.tensors_size();
+    if (tensors == 0) return absl::OkStatus();
+    return Damaged(file, absl::StrCat("has ", tensors, " tensors of a deleted job"));
+  }
   const absl::StatusOr<std::vector<checkpoint::StateTensor>> all =
       checkpoint::StateTensorsOf(registration);
   if (!all.ok()) return Damaged(file, all.status().message());

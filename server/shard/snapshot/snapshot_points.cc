@@ -35,6 +35,8 @@ absl::StatusOr<std::vector<v1::SnapshotPoint>> ListPoints(SnapshotDirectory& dir
       continue;
     }
     const v1::ShardState& state = snapshot->facts.state;
+    // Earlier snapshots are of a deleted job.
+    if (IsOfNoJob(state)) break;
     points.push_back(PointOf(state));
     const v1::StepPlan& plan = state.applied_record().plan();
     if (plan.has_restore()) break;

@@ -184,6 +184,27 @@ FreezeList::FreezeList() = default;
 
 FreezeList::~FreezeList() { EndAll(); }
 
+std::unique_ptr<StateFreeze> FreezeList::Begin(AgreementSnapshot facts, kernels::Backend& backend,
+                                               uint64_t copy_bytes) {
+  std::unique_ptr<StateFreeze> freeze(new StateFreeze());
+  freeze->shared_ = std::make_shared<StateFreeze::Tensors>(backend, copy_bytes);
+  freeze->facts_ = std::move(facts);
+  const v1::ShardState& state = freeze->facts_.state;
+  v1::CheckpointPart& part = freeze->part_;
+  part.set_shard(freeze->facts_.shard);
+  part.set_num_shards(freeze->facts_.num_shards);
+  part.set_timeline(state.timeline());
+  part.set_position(state.applied_position());
+  return freeze;
+}
+
+std::unique_ptr<StateFreeze> FreezeList::OfNoJob(AgreementSnapshot facts,
+                                                 kernels::Backend& backend) {
+  std::unique_ptr<StateFreeze> freeze = Begin(std::move(facts), backend, 0);
+  freeze->part_.set_job(freeze->facts_.state.applied_record().plan().job());
+  return freeze;
+}
+
 absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot facts,
                                                              const ParameterStore& store,
                                                              const ParameterPublisher& publisher,
@@ -193,18 +214,12 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
         absl::StrCat("the shard is at position ", facts.state.applied_position(),
                      " and has no weights yet, there is no state to freeze"));
   }
-  std::unique_ptr<StateFreeze> freeze(new StateFreeze());
-  freeze->shared_ = std::make_shared<StateFreeze::Tensors>(store.backend(), copy_bytes);
-  freeze->facts_ = std::move(facts);
+  std::unique_ptr<StateFreeze> freeze = Begin(std::move(facts), store.backend(), copy_bytes);
   const v1::ShardState& state = freeze->facts_.state;
   KAON_ASSIGN_OR_RETURN(const std::vector<checkpoint::StateTensor> tensors,
                         checkpoint::StateTensorsOf(state.registration()));
   v1::CheckpointPart& part = freeze->part_;
-  part.set_shard(freeze->facts_.shard);
-  part.set_num_shards(freeze->facts_.num_shards);
   part.set_job(state.registration().definition().name());
-  part.set_timeline(state.timeline());
-  part.set_position(state.applied_position());
   const StateDigests digests = store.Digests();
   part.set_weights_digest(digests.weights);
   part.set_state_digest(digests.state + store.PositionDigest(state.applied_position()));

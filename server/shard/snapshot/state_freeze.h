@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
+#include "kernels/backend.h"
 #include "kernels/region.h"
 #include "server/shard/agreement/agreement_snapshot.h"
 #include "server/shard/parameters/parameter_publisher.h"
@@ -76,6 +77,9 @@ class FreezeList {
                                                    const ParameterPublisher& publisher,
                                                    uint64_t copy_bytes = kCopyBytes);
 
+  // Returns the state right after a deletion, which has no tensors.
+  static std::unique_ptr<StateFreeze> OfNoJob(AgreementSnapshot facts, kernels::Backend& backend);
+
   // Call it before writing the parameter's slots and `weights`, one of its buffers. May block until
   // readers have made room.
   void BeforeWrite(uint32_t parameter_id, kernels::ConstRegion weights);
@@ -87,6 +91,10 @@ class FreezeList {
   void EndAll();
 
  private:
+  // Returns a freeze without tensors, and its part without digests.
+  static std::unique_ptr<StateFreeze> Begin(AgreementSnapshot facts, kernels::Backend& backend,
+                                            uint64_t copy_bytes);
+
   std::vector<std::shared_ptr<StateFreeze::Tensors>> live_;
 };
 

@@ -39,6 +39,14 @@ TEST_F(ClusterViewTest, JobIsTheNewestShardsView) {
   EXPECT_EQ(view_.DescribeJob("tiny")->applied_step(), 5);
 }
 
+// The newest shard has applied the deletion, the other one not yet.
+TEST_F(ClusterViewTest, ADeletedJobIsNotDescribed) {
+  view_.shards[1]->mutable_state()->clear_registration();
+  EXPECT_EQ(view_.DescribeJob("tiny").status().code(), absl::StatusCode::kNotFound);
+  view_.shards[0] = absl::UnavailableError("down");
+  EXPECT_EQ(view_.DescribeJob("").status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(ClusterViewTest, JobSaysWhatWasAskedForAndWhatChangedSince) {
   v1::ShardState& state = *view_.shards[1]->mutable_state();
   state.set_config_revision(4);

@@ -65,6 +65,11 @@ void FakeShard::ApplyLocked(const v1::StepRecord& record) {
     *state_.mutable_registration() = plan.restore().registration();
     state_.set_applied_step(plan.restore().step());
     state_.set_weights_loaded(true);
+  } else if (plan.has_job_deletion()) {
+    state_.set_config_revision(plan.position());
+    state_.clear_registration();
+    state_.clear_applied_step();
+    state_.clear_weights_loaded();
   } else if (plan.has_group_change()) {
     state_.set_config_revision(plan.position());
     job::ApplyGroupChange(plan.group_change(), *state_.mutable_registration());

@@ -9,6 +9,7 @@ namespace kaon::simulation {
 namespace {
 
 constexpr size_t kChanges = 5;
+constexpr int kDeletions = 3;
 constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
 
 struct Setting {
@@ -54,6 +55,9 @@ void AdminNode::ReadRevision() {
               [this](const coordinator::CoordinatorAction& action) {
                 const auto job = ResponseOf<coordinator::ReplyGetJob>(action);
                 if (!job.ok()) return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+                const bool deletes = world_.options().deletions && world_.faulty() &&
+                                     num_deletions_ < kDeletions && world_.Chance(0.4);
+                if (deletes) return Delete(job->timeline());
                 Draw(job->config_revision());
                 Send();
               });
@@ -121,18 +125,61 @@ void AdminNode::OnDone(uint64_t revision) {
   ++num_done_;
   world_.history().operation(change_.operation).position = revision;
   world_.history().Return(change_.operation, Operation::Outcome::kDone, world_.now());
-  // "Answers once every shard has applied the entry."
+  CheckApplied("change", revision);
+  if (finished()) return;
+  Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(1500)),
+        [this] { ReadRevision(); });
+}
+
+// "Answers once every shard has applied the entry."
+void AdminNode::CheckApplied(const char* what, uint64_t position) {
   for (const ShardNode* shard : shards_) {
     const uint64_t applied = world_.invariants().highest_applied(shard->index());
-    if (applied < revision) {
-      world_.invariants().Violated(absl::StrCat("change at position ", revision,
+    if (applied < position) {
+      world_.invariants().Violated(absl::StrCat(what, " at position ", position,
                                                 " was answered while shard ", shard->index(),
                                                 " has only ever applied ", applied));
     }
   }
-  if (finished()) return;
-  Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(1500)),
-        [this] { ReadRevision(); });
+}
+
+void AdminNode::Delete(uint64_t timeline) {
+  ++num_deletions_;
+  deletion_.set_job("tiny");
+  deletion_.set_timeline(timeline);
+  deletion_.set_request_id(world_.Random() | 1);
+  Operation operation;
+  operation.kind = Operation::Kind::kDeletion;
+  operation.called = world_.now();
+  operation.name = absl::StrCat(deletion_.request_id());
+  deletion_operation_ = world_.history().Call(std::move(operation));
+  SendDeletion();
+}
+
+void AdminNode::SendDeletion() {
+  calls_.Call([request = deletion_](coordinator::StepMachine& machine,
+                                    coordinator::CallId call) { machine.DeleteJob(call, request); },
+              [this](const coordinator::CoordinatorAction& action) {
+                OnDeleted(ResponseOf<coordinator::ReplyDelete>(action));
+              });
+}
+
+void AdminNode::OnDeleted(const absl::StatusOr<v1::DeleteJobResponse>& deleted) {
+  if (absl::IsUnavailable(deleted.status())) {
+    return Later(absl::Milliseconds(50), [this] { SendDeletion(); });
+  }
+  if (deleted.ok()) {
+    world_.Trace(absl::StrCat("admin: job deleted at position ", deleted->position()));
+    world_.history().operation(deletion_operation_).position = deleted->position();
+    world_.history().Return(deletion_operation_, Operation::Outcome::kDone, world_.now());
+    CheckApplied("deletion", deleted->position());
+  } else if (!absl::IsNotFound(deleted.status()) && !absl::IsAborted(deleted.status()) &&
+             !absl::IsFailedPrecondition(deleted.status())) {
+    return world_.invariants().Violated(
+        absl::StrCat("a deletion got ", deleted.status().ToString()));
+  }
+  // Else another try may have deleted the job, or another coordinator holds the shards.
+  Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(500)), [this] { ReadRevision(); });
 }
 
 }  // namespace kaon::simulation

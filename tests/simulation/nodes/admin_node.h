@@ -1,5 +1,6 @@
 // An admin of a simulated cluster. Changes hyper-parameters of groups at random moments, each with
-// the revision it has read, and retries when an answer is lost. Owned by RunCluster; one thread.
+// the revision it has read, and deletes the job. Retries when an answer is lost. Owned by
+// RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 
@@ -40,11 +41,20 @@ class AdminNode {
   void Send();
   void OnAnswer(const coordinator::CoordinatorAction& action);
   void OnDone(uint64_t revision);
+  void Delete(uint64_t timeline);
+  void SendDeletion();
+  void OnDeleted(const absl::StatusOr<v1::DeleteJobResponse>& deleted);
+  // Checks that every shard has applied the entry at `position`, which was answered.
+  void CheckApplied(const char* what, uint64_t position);
 
   World& world_;
   AdminCalls calls_;
   const std::vector<ShardNode*> shards_;
   Change change_;
+  // The newest deletion, and how many it has asked for.
+  v1::DeleteJobRequest deletion_;
+  History::Id deletion_operation_ = 0;
+  int num_deletions_ = 0;
   uint64_t drawn_ = 0;
   size_t num_done_ = 0;
 };

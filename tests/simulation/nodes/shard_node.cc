@@ -308,7 +308,7 @@ void ShardNode::Serve(Recovered recovered) {
                                                       std::move(snapshots));
     // All that was replayed is durable; and votes may wait for a snapshot of the newest entry.
     snapshots_->OnDurable(machine()->applied_position());
-    if (world_.options().interval_steps > 0) {
+    if (world_.options().interval_steps > 0 || !machine()->deleted_job().empty()) {
       snapshots_->OnApplied(*core_, journal_->appended_bytes());
     }
   }

@@ -37,10 +37,11 @@ SimulatedSnapshots::SimulatedSnapshots(World& world, SimulatedDirectory& disk,
       directory_(*files_, id),
       restored_position_(restored.position),
       rolled_back_to_(restored.rolled_back_to),
+      restored_no_job_(restored.no_job),
       grown_from_(options_.appended_bytes),
       newest_(restored.position) {
   if (restored.position > 0) directory_.SetWhole(restored.position);
-  if (rolled_back_to_ > 0) GoOn(Stage::kSweep);
+  if (rolled_back_to_ > 0 || restored_no_job_) GoOn(Stage::kSweep);
 }
 
 SimulatedSnapshots::~SimulatedSnapshots() = default;
@@ -51,16 +52,19 @@ bool SimulatedSnapshots::IsDue(const shard::ShardCore& core, uint64_t appended_b
     return record.has_value() && record->plan().position() > newest_ &&
            options_.schedule->IsPoint(*record);
   }
+  if (!core.machine().deleted_job().empty()) return record->plan().position() > newest_;
   due_ = due_ || (record.has_value() && record->plan().has_restore());
   return due_ || appended_bytes - grown_from_ >= kGrowth;
 }
 
 void SimulatedSnapshots::OnApplied(shard::ShardCore& core, uint64_t appended_bytes) {
-  if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
+  const bool is_deleted = !core.machine().deleted_job().empty();
+  if (!core.machine().weights_loaded() && !is_deleted) return;
+  if (!IsDue(core, appended_bytes)) return;
   const bool busy = next_ != nullptr || stage_ != Stage::kIdle;
   // With a schedule, one snapshot may wait for another; a snapshot of an older timeline no longer
   // waits.
-  if (busy && !options_.schedule.has_value()) return;
+  if (busy && !options_.schedule.has_value() && !is_deleted) return;
   auto freeze = core.Freeze();
   if (!freeze.ok()) {
     return world_.invariants().Violated(
@@ -122,6 +126,11 @@ absl::StatusOr<SimulatedSnapshots::Stage> SimulatedSnapshots::Step() {
     case Stage::kIdle:
       return Stage::kIdle;
     case Stage::kSweep: {
+      if (restored_no_job_) {
+        options_.truncate(restored_position_);
+        KAON_RETURN_IF_ERROR(directory_.RemoveBefore(restored_position_));
+        return Stage::kIdle;
+      }
       KAON_RETURN_IF_ERROR(directory_.RemoveBetween(rolled_back_to_, restored_position_));
       return Stage::kIdle;
     }
@@ -157,6 +166,11 @@ absl::StatusOr<SimulatedSnapshots::Stage> SimulatedSnapshots::Tell() {
   if (state.applied_record().plan().has_rollback()) {
     const v1::SnapshotPoint& target = state.applied_record().plan().rollback().target();
     KAON_RETURN_IF_ERROR(directory_.RemoveBetween(target.position(), writer->position()));
+  }
+  if (shard::IsOfNoJob(state)) {
+    options_.truncate(writer->position());
+    KAON_RETURN_IF_ERROR(directory_.RemoveBefore(writer->position()));
+    return Stage::kIdle;
   }
   if (directory_.oldest_kept() > 0) options_.truncate(directory_.oldest_kept());
   KAON_RETURN_IF_ERROR(directory_.Retain());

@@ -78,6 +78,7 @@ class SimulatedSnapshots {
   shard::SnapshotDirectory directory_;
   const uint64_t restored_position_;
   const uint64_t rolled_back_to_;
+  const bool restored_no_job_;
   // Events hold a weak reference, so they die with the process.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 

@@ -50,6 +50,7 @@ void WorkerNode::Start() {
   if (gone_) return;
   ++life_;
   nonce_ = world_.Random() | 1;
+  attached_timeline_ = 0;
   pushes_of_step_ = 0;
   wake_ = absl::InfiniteFuture();
   client::WorkerSessionOptions options;
@@ -172,10 +173,14 @@ void WorkerNode::OnJoinOver(const client::JoinOver& over) {
   NoteLoss(over.joined.status());
   if (!over.joined.ok()) {
     if (absl::IsAborted(over.joined.status())) return Supervise();
+    // The job was deleted, or another of its name took its place.
+    const bool deleted = world_.options().deletions && absl::IsNotFound(over.joined.status());
+    if (deleted && (rank_ == 0 || attached_timeline_ > 0)) return Supervise();
     // The job is not registered yet, or no coordinator holds the shards.
     return JoinAfter(absl::Milliseconds(100));
   }
   if (!over.joined->weights_loaded && rank_ != 0) return JoinAfter(absl::Milliseconds(100));
+  if (attached_timeline_ == 0) attached_timeline_ = over.joined->timeline;
   OnRewound(*over.joined);
   BeginNext();
 }
@@ -192,7 +197,8 @@ void WorkerNode::OnRewound(const client::Joined& joined) {
 void WorkerNode::BeginNext() {
   if (open_step_ > world_.last_step()) {
     // More steps may follow, or its last ones may still be rolled back.
-    const bool taken_back = world_.options().interval_steps > 0 || world_.options().checkpoints;
+    const bool taken_back = world_.options().interval_steps > 0 || world_.options().checkpoints ||
+                            world_.options().deletions;
     if (taken_back || !world_.last_step_is_known()) JoinAfter(kLook);
     return;
   }
@@ -301,6 +307,7 @@ void WorkerNode::Join(const client::CallJoin& call) {
   if (call.previous_attempt.has_value()) {
     *request.mutable_previous_attempt() = *call.previous_attempt;
   }
+  request.set_timeline(attached_timeline_);
   Unary(
       call.coordinator,
       [request](coordinator::StepMachine& machine, coordinator::CallId id) {

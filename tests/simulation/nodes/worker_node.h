@@ -92,6 +92,8 @@ class WorkerNode {
   Begun begun_;
   Begun given_up_;
   uint64_t nonce_ = 0;
+  // Timeline of the job when this process first joined it; 0 before.
+  uint64_t attached_timeline_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
   // Timeline of the job, as far as this process knows.

@@ -13,5 +13,13 @@ TEST(EntryNameTest, TellsAChangeOfAGroupFromOneOfTheJob) {
   EXPECT_EQ(NameOfEntry(plan), "change of group muon");
 }
 
+TEST(EntryNameTest, ADeletionEndsTheJobForItsWorkers) {
+  v1::StepPlan plan;
+  plan.set_job("tiny");
+  plan.mutable_job_deletion();
+  EXPECT_EQ(NameOfEntry(plan), "deletion of job tiny");
+  EXPECT_EQ(TimelineIsOver(3, plan), absl::NotFoundError("job \"tiny\" was deleted"));
+}
+
 }  // namespace
 }  // namespace kaon::coordinator

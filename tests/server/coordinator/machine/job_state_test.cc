@@ -49,6 +49,32 @@ TEST(JobStateTest, FollowsTheLogFromTheRegistrationToTheFirstStep) {
   EXPECT_TRUE(description.weights_loaded());
 }
 
+TEST(JobStateTest, NothingIsLeftAfterADeletionButTheNextTimeline) {
+  JobState job;
+  job.Read(StateAfterStep(9));
+  v1::StepRecord deletion = RecordAt(12, 3);
+  deletion.mutable_plan()->set_job("tiny");
+  deletion.mutable_plan()->mutable_job_deletion();
+  job.Append(deletion);
+  EXPECT_EQ(job.DeletedJob(), "tiny");
+  EXPECT_FALSE(job.registration.has_value());
+  EXPECT_EQ(job.WorldSize(), 0u);
+  EXPECT_EQ(job.NextStep(), 0u);
+  EXPECT_EQ(job.applied_step, 0u);
+  EXPECT_EQ(job.timeline, 4u);
+  EXPECT_EQ(job.config_revision, 12u);
+  // As another coordinator reads it.
+  v1::ShardState state;
+  state.set_applied_position(12);
+  state.set_timeline(3);
+  state.set_config_revision(12);
+  *state.mutable_applied_record() = deletion;
+  JobState read;
+  read.Read(state);
+  EXPECT_EQ(read.timeline, 4u);
+  EXPECT_EQ(read.DeletedJob(), "tiny");
+}
+
 TEST(JobStateTest, GoesOnFromTheStepOfARestoreOrARollback) {
   JobState job;
   job.Read(StateAfterStep(9));

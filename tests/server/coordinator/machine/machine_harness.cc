@@ -314,6 +314,28 @@ CallId MachineHarness::Restore(const RestoreOrder& order) {
   return call;
 }
 
+CallId MachineHarness::Delete(const std::string& job, uint64_t request_id) {
+  v1::DeleteJobRequest request;
+  request.set_job(job);
+  const std::optional<v1::JobDescription> known = machine_.Snapshot().job;
+  request.set_timeline(known ? known->timeline() : 1);
+  request.set_request_id(request_id);
+  return Delete(request);
+}
+
+CallId MachineHarness::Delete(const v1::DeleteJobRequest& request) {
+  const CallId call = ++last_call_;
+  machine_.DeleteJob(call, request);
+  Drain();
+  return call;
+}
+
+std::optional<absl::StatusOr<v1::DeleteJobResponse>> MachineHarness::deleted(CallId call) {
+  const auto it = replies_.find(call);
+  if (it == replies_.end()) return std::nullopt;
+  return std::get<ReplyDelete>(it->second).response;
+}
+
 std::optional<absl::StatusOr<v1::RestoreCheckpointResponse>> MachineHarness::restored(CallId call) {
   const auto it = replies_.find(call);
   if (it == replies_.end()) return std::nullopt;

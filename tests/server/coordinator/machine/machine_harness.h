@@ -86,6 +86,11 @@ class MachineHarness {
   CallId Restore(const RestoreOrder& order);
   // Nothing while it is open.
   std::optional<absl::StatusOr<v1::RestoreCheckpointResponse>> restored(CallId call);
+  // Names the timeline that the job is in.
+  CallId Delete(const std::string& job, uint64_t request_id = 0);
+  CallId Delete(const v1::DeleteJobRequest& request);
+  // Nothing while it is open.
+  std::optional<absl::StatusOr<v1::DeleteJobResponse>> deleted(CallId call);
   CallId Create(const std::string& id);
   std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> created(CallId call);
   // What was to be finished or given up, in order.

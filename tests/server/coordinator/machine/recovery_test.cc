@@ -87,6 +87,19 @@ TEST(RecoveryTest, WhatCannotComeAboutWithoutLossNamesTheShard) {
   ExpectLost({unregistered}, "shard 0");
 }
 
+TEST(RecoveryTest, AfterADeletionThereIsNoRegistration) {
+  v1::ShardState deleted = StateAt(4);
+  deleted.clear_registration();
+  deleted.mutable_applied_record()->mutable_plan()->mutable_job_deletion();
+  EXPECT_TRUE(Recover({deleted, deleted}).stop.ok());
+  v1::StepPlan deletion = PlanAt(4);
+  deletion.mutable_job_deletion();
+  const Recovery recovery = Recover({Holding(StateAt(3), deletion), deleted});
+  EXPECT_TRUE(recovery.stop.ok()) << recovery.stop;
+  EXPECT_THAT(recovery.behind, ElementsAre(0));
+  ExpectLost({StateAt(3), deleted}, "shard 0");
+}
+
 TEST(RecoveryTest, ShardThatSaysItLostItsStateIsBelieved) {
   v1::ShardState lost;
   lost.set_data_loss("marker without state");

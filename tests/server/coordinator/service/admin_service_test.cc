@@ -112,6 +112,44 @@ TEST_F(AdminServiceTest, StepHistoryIsTheNewestStepsNewestLast) {
   EXPECT_EQ(history.records_size(), 2);
 }
 
+TEST_F(AdminServiceTest, ADeletionWhoseAnswerWasLostDoesNotDeleteTheNextJob) {
+  Train();
+  v1::ListJobsResponse jobs;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::ListJobs, *admin_, v1::ListJobsRequest(), &jobs).ok());
+  ASSERT_EQ(jobs.jobs_size(), 1);
+  EXPECT_EQ(jobs.jobs(0).job(), "tiny");
+  EXPECT_EQ(jobs.jobs(0).parameters(), 5u);
+  EXPECT_EQ(jobs.jobs(0).elements(), 8 * 4 + 8 + 4 * 8 + 4 + 3);
+  v1::DeleteJobRequest request;
+  request.set_job("tiny");
+  request.set_timeline(jobs.jobs(0).timeline());
+  request.set_request_id(7);
+  v1::DeleteJobResponse deleted;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DeleteJob, *admin_, request, &deleted).ok());
+  EXPECT_EQ(deleted.position(), 3u);
+  EXPECT_EQ(Counted()["job_deletion"], 1u);
+  // It never reached the caller.
+  ReplaceCoordinator();
+  ASSERT_TRUE(Call(&v1::Admin::Stub::ListJobs, *admin_, v1::ListJobsRequest(), &jobs).ok());
+  EXPECT_EQ(jobs.jobs_size(), 0);
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DeleteJob, *admin_, request, &deleted).ok());
+  EXPECT_EQ(deleted.position(), 3u);
+  ASSERT_TRUE(Register(TestJob()).ok());
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DeleteJob, *admin_, request, &deleted).ok());
+  EXPECT_EQ(deleted.position(), 3u);
+  request.set_request_id(8);
+  EXPECT_EQ(Call(&v1::Admin::Stub::DeleteJob, *admin_, request, &deleted).code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(Call(&v1::Admin::Stub::ListJobs, *admin_, v1::ListJobsRequest(), &jobs).ok());
+  ASSERT_EQ(jobs.jobs_size(), 1);
+  EXPECT_EQ(jobs.jobs(0).timeline(), 2u);
+  // The steps of the deleted job are not its own.
+  v1::StepHistoryResponse history;
+  ASSERT_TRUE(
+      Call(&v1::Admin::Stub::StepHistory, *admin_, v1::StepHistoryRequest(), &history).ok());
+  EXPECT_EQ(history.records_size(), 0);
+}
+
 // 2.2: "so a retry after a takeover is not applied twice".
 TEST_F(AdminServiceTest, AChangeWhoseAnswerWasLostIsAnsweredByTheNextCoordinator) {
   Train();

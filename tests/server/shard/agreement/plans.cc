@@ -123,6 +123,12 @@ v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uin
   return plan;
 }
 
+v1::StepPlan DeletionPlan(uint64_t position, uint64_t counter, uint64_t round) {
+  v1::StepPlan plan = EmptyPlan(position, counter, round);
+  plan.mutable_job_deletion()->set_request_id(7);
+  return plan;
+}
+
 v1::StepRecord Applying(const v1::StepPlan& plan) {
   v1::StepRecord record;
   *record.mutable_plan() = plan;

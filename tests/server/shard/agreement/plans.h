@@ -22,6 +22,8 @@ v1::StepPlan LoadPlan(uint64_t counter, uint64_t round);
 v1::StepPlan TrainPlan(uint64_t step, uint64_t counter, uint64_t round);
 // Returns a plan that sets the learning rate of group scalars, the first change of the job.
 v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uint64_t round);
+// Returns a plan that deletes the job, which no group change came before.
+v1::StepPlan DeletionPlan(uint64_t position, uint64_t counter, uint64_t round);
 
 v1::StepRecord Applying(const v1::StepPlan& plan);
 v1::StepRecord Skipping(const v1::StepPlan& plan);
