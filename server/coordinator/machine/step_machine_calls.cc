@@ -341,6 +341,10 @@ bool StepMachine::OpenGroupChange() {
   if (!changes_.waits() || !stopped_.ok()) return false;
   absl::StatusOr<v1::StepPlan> plan = changes_.Plan(job_, membership_);
   if (plan.ok()) {
+    if (restore_above_) {
+      plan->set_position(restore_above_->position + 1);
+      plan->set_timeline(std::max(plan->timeline(), restore_above_->timeline + 1));
+    }
     OpenRound(*std::move(plan));
   } else {
     Do(changes_.End(plan.status(), job_));
@@ -351,8 +355,8 @@ bool StepMachine::OpenGroupChange() {
 // Returns OK if the call waits in `restores_`.
 absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  // A job that stopped because it lost a worker goes on from a checkpoint.
-  if (failure_.first != job_.timeline) KAON_RETURN_IF_ERROR(stopped_);
+  // A job that lost a worker, or the state of a shard, goes on from a checkpoint.
+  if (failure_.first != job_.timeline && !restore_above_) KAON_RETURN_IF_ERROR(stopped_);
   KAON_RETURN_IF_ERROR(CheckHeard());
   if (restores_.Repeats(order, UnderWay())) {
     const bool planned = !restores_.WaitsForItsPlan();
