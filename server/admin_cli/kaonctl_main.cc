@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/transport/certificate_check.h"
+#include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
@@ -29,11 +30,13 @@
 #include "server/admin_cli/output.h"
 #include "server/admin_cli/parameter_command.h"
 #include "server/admin_cli/phases_report.h"
+#include "server/admin_cli/preflight/preflight_report.h"
 #include "server/admin_cli/report.h"
 #include "server/admin_cli/status_report.h"
 #include "server/admin_cli/terminal.h"
 #include "server/admin_cli/verify_numerics.h"
 #include "server/admin_cli/version_command.h"
+#include "server/preflight/preflight.h"
 
 namespace kaon::admin_cli {
 namespace {
@@ -80,8 +83,39 @@ int RunOnBackend(const Options& options) {
   return NumFailed(report) == 0 ? 0 : 1;
 }
 
+absl::StatusOr<preflight::Report> PreflightOf(const Options& options) {
+  KAON_ASSIGN_OR_RETURN(const v1::JobDefinition job, ReadJobFile(options.job_file));
+  v1::ShardConfig shard;
+  shard.set_host_memory_bytes(options.host_memory_bytes);
+  shard.set_device_memory_bytes(options.device_memory_bytes);
+  shard.set_staging_bytes(options.staging_bytes);
+  shard.set_threads(options.threads);
+  shard.set_durability(options.durability);
+  shard.set_backend(options.backend);
+  KAON_ASSIGN_OR_RETURN(const std::vector<preflight::ShardOffer> offers,
+                        preflight::OffersOf(shard, options.shards));
+  return preflight::Run(job, offers);
+}
+
+absl::StatusOr<preflight::Report> PreflightOf(const Options& options, const AdminCalls& calls) {
+  KAON_ASSIGN_OR_RETURN(const v1::JobDefinition job, ReadJobFile(options.job_file));
+  KAON_ASSIGN_OR_RETURN(const v1::GetStatusResponse cluster, calls.GetStatus());
+  KAON_ASSIGN_OR_RETURN(const std::vector<preflight::ShardOffer> offers,
+                        preflight::OffersOf(cluster));
+  KAON_ASSIGN_OR_RETURN(preflight::Report report, preflight::Run(job, offers));
+  report.running_job = cluster.job();
+  return report;
+}
+
+int PrintPreflight(const Options& options, const absl::StatusOr<preflight::Report>& report) {
+  return Print(options, report, PreflightJson, options.wide ? PreflightWideText : PreflightText,
+               preflight::JobFits);
+}
+
 int RunOffline(const Options& options) {
   switch (options.command) {
+    case Command::kPreflightOffline:
+      return PrintPreflight(options, PreflightOf(options));
     case Command::kCheckpointExport:
       return Print(options, ExportCheckpoint(options), ExportedJson, ExportedText);
     case Command::kVersion:
@@ -153,6 +187,8 @@ int Run(const Options& options) {
       }
       return Print(options, calls.GetJobStatus(), StatusJson,
                    options.wide ? StatusWideText : StatusText);
+    case Command::kPreflight:
+      return PrintPreflight(options, PreflightOf(options, calls));
     case Command::kWorkerList:
       return Print(options, calls.GetHolderStatus(), WorkerListJson, WorkerListText);
     case Command::kStatusEvents:

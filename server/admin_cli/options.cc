@@ -183,6 +183,29 @@ void AddVerifyNumerics(CLI::App& app, Typed& typed) {
       ->capture_default_str();
 }
 
+void AddPreflight(CLI::App& app, Typed& typed) {
+  Options& options = typed.options;
+  CLI::App* preflight =
+      AddCommand(app, "preflight", "Whether a job fits, and what it needs; changes nothing",
+                 Command::kPreflight, typed);
+  preflight->add_option("JOB", options.job_file, "The job's definition, .textproto or .json")
+      ->required();
+  CLI::Option* shards =
+      preflight
+          ->add_option("--shards", options.shards,
+                       "So many equal shards, without a cluster (default: those of the cluster)")
+          ->check(CLI::Range(1, 1024));
+  const auto size = [preflight, shards](const char* name, auto& value, const char* help) {
+    preflight->add_option(name, value, help)->needs(shards);
+  };
+  size("--host-memory-bytes", options.host_memory_bytes, "Of a shard, as of kaon-shard (4 GiB)");
+  size("--device-memory-bytes", options.device_memory_bytes, "Of a shard on a device");
+  size("--staging-bytes", options.staging_bytes, "Of a shard, as of kaon-shard (64 MiB)");
+  size("--threads", options.threads, "Of a shard (default: the CPUs of this machine)");
+  size("--durability", options.durability, "journal, interval(K) or none (default: journal)");
+  size("--backend", options.backend, "cpu, or a plugin that this machine has (default: cpu)");
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -245,6 +268,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
       });
   AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
   AddCheckpointCommands(app, typed);
+  AddPreflight(app, typed);
   AddVerifyNumerics(app, typed);
 }
 
@@ -300,6 +324,9 @@ absl::Status Resolve(Typed& typed) {
   if (typed.events) options.command = Command::kStatusEvents;
   if (typed.phases) options.command = Command::kStepPhases;
   if (typed.measure) options.command = Command::kMeasureForms;
+  if (options.command == Command::kPreflight && options.shards > 0) {
+    options.command = Command::kPreflightOffline;
+  }
   if (options.watch_seconds.has_value() && !IsReadOnly(options.command)) {
     return absl::InvalidArgumentError("--watch repeats only commands that change nothing");
   }
@@ -337,7 +364,7 @@ ParsedCommandLine UsageError(absl::string_view why, bool json) {
 bool IsOffline(Command command) {
   return command == Command::kVerifyNumerics || command == Command::kMeasureForms ||
          command == Command::kCheckpointExport || command == Command::kCheckpointImport ||
-         command == Command::kVersion;
+         command == Command::kVersion || command == Command::kPreflightOffline;
 }
 
 bool IsReadOnly(Command command) {
@@ -368,6 +395,8 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointList:
     case Command::kCheckpointVerify:
     case Command::kWorkerList:
+    case Command::kPreflight:
+    case Command::kPreflightOffline:
     case Command::kVersion:
       break;
   }

@@ -39,6 +39,9 @@ enum class Command {
   kCheckpointCreate,
   kCheckpointDelete,
   kWorkerList,
+  kPreflight,
+  // kPreflight on numbers that the user gives, without a cluster.
+  kPreflightOffline,
   kVersion
 };
 
@@ -85,7 +88,15 @@ struct Options {
   std::string file;
   std::string dtype = "float32";
   std::string job_file;
-  // verify-numerics: the fields of kernels::BackendOptions.
+  // preflight: so many equal shards; 0 = those of the cluster. Their size as flags of kaon-shard; 0
+  // and empty = its defaults.
+  uint32_t shards = 0;
+  uint64_t host_memory_bytes = 0;
+  uint64_t device_memory_bytes = 0;
+  uint64_t staging_bytes = 0;
+  uint32_t threads = 0;
+  std::string durability;
+  // verify-numerics: the fields of kernels::BackendOptions. preflight uses the first.
   std::string backend = "cpu";
   std::string gemm;
   std::string isa = "widest";

@@ -26,6 +26,7 @@
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
 #include "server/config/check_directory.h"
+#include "server/config/loss_remedy.h"
 #include "server/config/durability.h"
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
@@ -392,9 +393,9 @@ std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string 
   };
 }
 
-void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
-  health_.SetReason("state", why);
-  options.data_loss = std::move(why);
+void ShardServer::BuildLost(ShardCore::Options options, const std::string& why) {
+  options.data_loss = config::LossOfShard(why);
+  health_.SetReason("state", options.data_loss);
   MakeLoop(std::move(options));
   // Promises need not be durable: a shard that lost its state never votes.
   journal_ = std::make_unique<journal::MemoryJournal>(nullptr);

@@ -85,7 +85,7 @@ class ShardServer {
   // not OK the service takes no pushes for that cause, and each such status counts as a retry.
   std::function<void(const absl::Status& status)> OnRoom(std::string cause, monitor::Event retry);
   // Builds a loop that reports `why` and never votes.
-  void BuildLost(ShardCore::Options options, std::string why);
+  void BuildLost(ShardCore::Options options, const std::string& why);
   absl::Status StartSessions(const v1::ShardConfig& config);
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);

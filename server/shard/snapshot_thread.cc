@@ -13,16 +13,11 @@
 #include "proto/status_macros.h"
 #include "server/disk/device_error.h"
 #include "server/disk/patient_directory.h"
+#include "server/shard/admission.h"
 #include "server/shard/snapshot/snapshot_points.h"
 #include "server/shard/snapshot/snapshot_writer.h"
 
 namespace kaon::shard {
-
-namespace {
-
-constexpr uint64_t kLeastJournalBytes = uint64_t{256} << 20;
-
-}  // namespace
 
 SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
                                const journal::DirectoryId& id, const RestoredSnapshot& restored,
@@ -68,7 +63,7 @@ uint64_t SnapshotThread::Threshold(const ShardCore& core) const {
   for (const StoredParameter& parameter : core.parameters()->parameters()) {
     state_bytes += parameter.state_bytes;
   }
-  return std::max(kLeastJournalBytes, 2 * state_bytes);
+  return SnapshotJournalBytes(state_bytes);
 }
 
 bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {

@@ -1,6 +1,7 @@
 #!/bin/bash
 # In durability mode `none` a shard that restarts without its state reports that: the job stops with DATA_LOSS
-# naming the shard, the trainer ends with that reason, and nothing is initialised silently.
+# naming the shard, the trainer ends with that reason, and nothing is initialised silently. So does a shard that starts
+# on an empty disk in mode `journal`. Every text says what to do.
 source tests/integration/real_cluster.sh
 export KAON_DURABILITY=none
 
@@ -30,5 +31,31 @@ grep -qi "stopped" "$TEST_TMPDIR/status" || fail "kaonctl status does not say th
 if "$KAONCTL" --dir "$DIR" health >"$TEST_TMPDIR/health"; then fail "kaonctl health is content with a stopped job"; fi
 [ "$(grep -c NOT_SERVING "$TEST_TMPDIR/health")" -eq 2 ] || fail "coordinator and shard 1 should not serve: $(cat "$TEST_TMPDIR/health")"
 [ "$(grep -c "NOT_SERVING .*incarnation" "$TEST_TMPDIR/health")" -eq 2 ] || fail "kaonctl health does not say why: $(cat "$TEST_TMPDIR/health")"
+
+# remedy TEXT FILE...: each file has the text.
+remedy() {
+  local text=$1 file
+  shift
+  for file in "$@"; do grep -qF "$text" "$file" || fail "$file does not say '$text': $(tail -n 5 "$file")"; done
+}
+for command in status health; do
+  "$KAONCTL" --dir "$DIR" --shard "127.0.0.1:$port" $command >"$TEST_TMPDIR/shard-$command" || true
+done
+remedy "to go on, start this shard on an empty data directory and run: kaonctl checkpoint restore" \
+  "$TEST_TMPDIR"/{service,status,health,shard-status,shard-health} "$DIR"/{coordinator,shard-1}.log
+stop
+
+export KAON_DURABILITY=journal
+start 2 1
+train "$TEST_TMPDIR/service" --workers 1 --steps 5
+cluster_kill "$DIR" shard-1
+rm -r "$DIR/shard-1"
+cluster_revive_shard "$DIR" 1
+wait_for 60 phase_has stopped
+"$KAONCTL" --dir "$DIR" status >"$TEST_TMPDIR/status"
+"$KAONCTL" --dir "$DIR" health >"$TEST_TMPDIR/health" && fail "kaonctl health is content with an empty shard"
+train "$TEST_TMPDIR/service" --workers 1 --steps 10 && fail "training goes on with an empty shard"
+remedy "shard 1: lost its state: it has applied position 0, shard 0 has applied 7; to go on from the newest checkpoint, run: kaonctl checkpoint restore" \
+  "$TEST_TMPDIR"/{service,status,health} "$DIR/coordinator.log"
 stop
 finish

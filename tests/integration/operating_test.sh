@@ -1,136 +1,53 @@
 #!/bin/bash
-# Executes the commands of docs/operating.md, in order. Each machine of the page is a network namespace on a bridge,
-# with a home directory of its own; ssh and scp go from home to home. Between two blocks of one service, the service
-# is killed. A block ```sh MACHINE[,MACHINE] [service=NAME|fails] runs on its machines, a service in the background.
-set -euo pipefail
-source tests/skipped.sh
+# Executes the commands of docs/operating.md, section by section.
+source tests/integration/page_commands.sh
 
 page=docs/operating.md
-work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/operating.XXXXXX")
-declare -A ADDRESS=([node-1]=10.77.0.1 [node-2]=10.77.0.2 [node-3]=10.77.0.3 [admin]=10.77.0.9)
-prefix=kaon$$
-
-fail() {
-  echo "FAILED: $*" >&2
-  tail -n 20 "$work"/*.log >&2 || true
-  exit 1
-}
-
-cleanup() {
-  local pid machine
-  for pid in "$work"/*.pid; do
-    [ ! -e "$pid" ] || kill -9 "$(cat "$pid")" 2>/dev/null || true
-  done
-  for machine in "${!ADDRESS[@]}"; do ip netns del "$prefix-$machine" 2>/dev/null || true; done
-  ip netns del "$prefix-switch" 2>/dev/null || true
-  rm -rf "$work"
-}
-trap cleanup EXIT
-
-if ! ip netns add "$prefix-switch" 2>"$work/refused.log"; then
-  grep -qE 'Operation not permitted|Permission denied' "$work/refused.log" || fail "ip netns: $(cat "$work/refused.log")"
-  skipped "network namespaces cannot be made here: $(cat "$work/refused.log")"
-fi
-
-# The bridge is in a namespace too: nothing of this host's network changes.
-ip -n "$prefix-switch" link add bridge type bridge
-ip -n "$prefix-switch" link set bridge up
-for machine in "${!ADDRESS[@]}"; do
-  ip netns add "$prefix-$machine"
-  ip -n "$prefix-$machine" link add eth0 type veth peer name "$machine" netns "$prefix-switch"
-  ip -n "$prefix-switch" link set "$machine" master bridge up
-  ip -n "$prefix-$machine" addr add "${ADDRESS[$machine]}/24" dev eth0
-  ip -n "$prefix-$machine" link set eth0 up
-  ip -n "$prefix-$machine" link set lo up
-  mkdir -p "$work/home/${ADDRESS[$machine]}"
-done
-
-mkdir "$work/bin"
-for program in server/coordinator/kaon-coordinator server/shard/kaon-shard server/admin_cli/kaonctl client/train/kaon-train; do
-  ln -s "$PWD/$program" "$work/bin/"
-done
-cat >"$work/bin/ssh" <<TEXT
-#!/bin/bash
-cd "$work/home/\$1" && shift && "\$@"
-TEXT
-cat >"$work/bin/scp" <<TEXT
-#!/bin/bash
-target=\${*: -1}
-cp "\${@:1:\$#-1}" "$work/home/\${target%%:*}/\${target#*:}"
-TEXT
-chmod +x "$work/bin"/s??
-
-# on MACHINE SCRIPT: runs it there. Variables that it exports stay for later blocks of the machine.
-on() {
-  local home=$work/home/${ADDRESS[$1]} script=$work/run-$1-$blocks.sh
-  printf 'set -eo pipefail\n[ ! -e %s ] || source %s\n' "$work/$1.env" "$work/$1.env" >"$script"
-  cat "$2" >>"$script"
-  [ -n "${3:-}" ] || printf '\nexport -p | grep " KAON_" >%s || true\n' "$work/$1.env" >>"$script"
-  # A service is killed by the test, everything else ends by itself.
-  local limit=(timeout 90)
-  [ -z "${3:-}" ] || limit=()
-  exec ip netns exec "$prefix-$1" env HOME="$home" PATH="$work/bin:$PATH" ${limit[@]+"${limit[@]}"} bash "$script" </dev/null
-}
-
-# start MACHINE NAME SCRIPT: a service.
-start() {
-  local name=$1-$2
-  [ ! -e "$work/$name.pid" ] || fail "$name still runs"
-  (on "$1" "$3" service) >>"$work/$name.log" 2>&1 &
-  echo $! >"$work/$name.pid"
-}
-
-# stop MACHINE NAME: kills a service.
-stop() {
-  kill -9 "$(cat "$work/$1-$2.pid")"
-  wait "$(cat "$work/$1-$2.pid")" 2>/dev/null || true
-  rm "$work/$1-$2.pid"
-}
-
-# What happens before a section of the runbook.
-accident() {
-  case "$1" in
-    "### A server process died"*) stop node-2 shard ;;
-    "### The coordinator's machine"*) stop node-1 coordinator ;;
-  esac
-}
-
-blocks=0
-block=
-head=
-while IFS= read -r line; do
-  if [ -n "$head" ]; then
-    [ "$line" = '```' ] || { printf '%s\n' "$line" >>"$block"; continue; }
-    read -r _ machines kind <<<"$head"
-    for machine in ${machines//,/ }; do
-      echo "== $machine: $(head -n 1 "$block")"
-      case "$kind" in
-        service=*) start "$machine" "${kind#service=}" "$block" ;;
-        fails) ! (on "$machine" "$block") >"$work/last.log" 2>&1 || fail "$machine: no failure: $(cat "$block")" ;;
-        *) (on "$machine" "$block") >"$work/last.log" 2>&1 || fail "$machine: $(cat "$block")" ;;
-      esac
-    done
-    head=
-    blocks=$((blocks + 1))
-  elif [[ $line == '```sh '* ]]; then
-    head=$line block=$work/block-$blocks
-  elif [[ $line == '### '* ]]; then
-    accident "$line"
-  fi
-done <"$page"
-[ $blocks -eq "$(grep -c '^```sh ' "$page")" ] || fail "only $blocks blocks of $page ran"
-grep -q SUMMARY "$work/last.log" || fail "the last training printed no SUMMARY"
-for pid in "$work"/*.pid; do kill -0 "$(cat "$pid")" || fail "$(basename "$pid" .pid) has ended"; done
+admin=$work/home/${ADDRESS[admin]}/kaon
 
 # served ADDRESS: serial number of the certificate that a server shows.
 served() { ip netns exec "$prefix-admin" openssl s_client -connect "$1" </dev/null 2>/dev/null | openssl x509 -noout -serial; }
+
 # The servers show the renewed certificates without a restart.
-deadline=$((SECONDS + 60))
-for server in 10.77.0.1:7070/shard 10.77.0.2:7070/shard 10.77.0.3:7070/shard 10.77.0.2:7000/coordinator; do
-  renewed=$(openssl x509 -noout -serial -in "$work/home/${ADDRESS[admin]}/kaon/tls/${server#*/}.crt")
-  until [ "$(served "${server%/*}" || true)" = "$renewed" ]; do
-    [ $SECONDS -lt $deadline ] || fail "$server still shows its old certificate"
-    sleep 0.2
+check_rotation() {
+  local deadline=$((SECONDS + 60)) server renewed
+  for server in 10.77.0.1:7070/shard 10.77.0.2:7070/shard 10.77.0.3:7070/shard 10.77.0.1:7000/coordinator; do
+    renewed=$(openssl x509 -noout -serial -in "$admin/tls/${server#*/}.crt")
+    until [ "$(served "${server%/*}" || true)" = "$renewed" ]; do
+      [ $SECONDS -lt $deadline ] || fail "$server still shows its old certificate"
+      sleep 0.2
+    done
   done
+}
+
+run_section $page "Three machines"
+run_section $page "Size"
+said "the job fits"
+run_section $page "By openssl"
+run_section $page "Rotation"
+said '"final_step": *30|SUMMARY'
+check_rotation
+run_section $page "Standby coordinator"
+said "10.77.0.1:7000 holds the shards"
+stop node-1 coordinator
+admin_does kaon-train --steps 35 --batch-size 96 --hidden 48 >"$work/last.log" 2>&1 || fail "the standby does not take over"
+echo 'cd ~/kaon && exec kaon-coordinator --config coordinator.textproto --advertise 10.77.0.1:7000' >"$work/again"
+start node-1 coordinator "$work/again"
+
+# The checkpoints are lost after they were copied.
+before_block() { [ "$1" -ne 3 ] || rm "$work/checkpoints"/nightly.*; }
+run_section $page "Backup"
+said "restored step 35 of checkpoint nightly"
+before_block() { :; }
+
+run_section $page "Upgrade"
+said SUMMARY
+grep -q "written_by says 'kaon written_by 1.build another" "$work/node-3-shard.log" || fail "no refusal of another build"
+[ $blocks -eq "$(grep -c '^```sh ' $page)" ] || fail "only $blocks blocks of $page ran"
+for pid in "$work"/*.pid; do kill -0 "$(cat "$pid")" || fail "$(basename "$pid" .pid) has ended"; done
+
+# Each entry of the runbook has a test.
+grep '^### ' docs/runbook.md | while read -r _ entry; do
+  grep -qF "\"$entry\"" tests/integration/BUILD || fail "docs/runbook.md: no test of: $entry"
 done
 echo "$blocks blocks passed"

@@ -47,7 +47,8 @@ SERVER_FOLDERS = {
     "config": {"config"},
     "monitor": {"monitor"},
     "listener": {"listener", "monitor"},
-    "admin_cli": {"disk", "checkpoint", "config", "admin_cli"},
+    "admin_cli": {"disk", "checkpoint", "config", "admin_cli", "preflight"},
+    "preflight": {"config", "coordinator", "preflight", "shard"},
     "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "listener", "monitor", "mutation", "shard"},
     "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "listener", "monitor", "mutation"},
 }

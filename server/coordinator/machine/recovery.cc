@@ -1,5 +1,6 @@
 #include "server/coordinator/machine/recovery.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -7,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/ballot.h"
-#include "server/coordinator/machine/rollbacks.h"
 
 namespace kaon::coordinator {
 
@@ -87,9 +87,7 @@ void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recov
   recovery.rollback = std::move(choice.plan);
 }
 
-}  // namespace
-
-Recovery Recover(const std::vector<v1::ShardState>& states) {
+Recovery RecoverJob(const std::vector<v1::ShardState>& states) {
   Recovery recovery;
   for (int i = 1; i < states.size(); ++i) {
     if (states[i].applied_position() > states[recovery.newest].applied_position()) {
@@ -109,6 +107,12 @@ Recovery Recover(const std::vector<v1::ShardState>& states) {
   if (forgotten) {
     recovery.stop = CheckSameDurability(states);
     if (recovery.stop.ok()) RecoverForgotten(states, recovery);
+    return recovery;
+  }
+  // The shards may have applied different entries before it, if one lost its state.
+  const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
+  if (alike && TakesBack(*alike)) {
+    recovery.must_decide = alike;
     return recovery;
   }
   for (int i = 0; i < states.size(); ++i) {
@@ -131,7 +135,18 @@ Recovery Recover(const std::vector<v1::ShardState>& states) {
                                                        newest.applied_position()));
     return recovery;
   }
-  if (recovery.behind.empty()) recovery.must_decide = AlikeAtAll(states);
+  if (recovery.behind.empty()) recovery.must_decide = alike;
+  return recovery;
+}
+
+}  // namespace
+
+Recovery Recover(const std::vector<v1::ShardState>& states) {
+  Recovery recovery = RecoverJob(states);
+  const bool all_vote = std::all_of(states.begin(), states.end(), [](const v1::ShardState& state) {
+    return state.data_loss().empty();
+  });
+  if (absl::IsDataLoss(recovery.stop) && all_vote) recovery.restore_above = HighestPoint(states);
   return recovery;
 }
 

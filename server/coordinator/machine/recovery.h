@@ -9,12 +9,16 @@
 #include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "server/coordinator/machine/rollbacks.h"
 
 namespace kaon::coordinator {
 
 struct Recovery {
   // DATA_LOSS naming the shard when the job cannot go on.
   absl::Status stop;
+  // Set with DATA_LOSS if every shard can vote. No shard has applied or voted for an entry above
+  // this point; a restore there makes the job go on.
+  std::optional<LogPoint> restore_above;
   // A shard at the highest applied position.
   int newest = 0;
   // Shards that hold the PREPARE of the newest position and have not applied it: they need its

@@ -93,6 +93,18 @@ void KeepJobSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody
 
 }  // namespace
 
+LogPoint HighestPoint(const std::vector<v1::ShardState>& states) {
+  LogPoint highest;
+  for (const v1::ShardState& state : states) {
+    v1::StepPlan held;
+    // The bytes are the shard's own serialization, and empty if it holds no vote.
+    if (!held.ParseFromString(state.prepared().plan())) held.Clear();
+    highest.position = std::max({highest.position, state.applied_position(), held.position()});
+    highest.timeline = std::max({highest.timeline, state.timeline(), held.timeline()});
+  }
+  return highest;
+}
+
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
 
 bool ReplacesState(const v1::StepPlan& plan) { return TakesBack(plan) || plan.has_job_deletion(); }
@@ -111,18 +123,10 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
     return choice;
   }
   v1::StepPlan plan;
-  uint64_t position = 0;
-  uint64_t timeline = 0;
-  for (const v1::ShardState& state : states) {
-    v1::StepPlan held;
-    // The bytes are the shard's own serialization, and empty if it holds no vote.
-    if (!held.ParseFromString(state.prepared().plan())) held.Clear();
-    position = std::max({position, state.applied_position(), held.position()});
-    timeline = std::max({timeline, state.timeline(), held.timeline()});
-  }
+  const LogPoint highest = HighestPoint(states);
   plan.set_job(target->registration().definition().name());
-  plan.set_position(position + 1);
-  plan.set_timeline(timeline + 1);
+  plan.set_position(highest.position + 1);
+  plan.set_timeline(highest.timeline + 1);
   *plan.mutable_rollback()->mutable_target() = *target;
   plan.mutable_rollback()->set_reason(ReasonFor(states, *target));
   KeepJobSettings(states, *plan.mutable_rollback());

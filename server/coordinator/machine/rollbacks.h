@@ -4,6 +4,7 @@
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_ROLLBACKS_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_ROLLBACKS_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,15 @@
 #include "server/coordinator/machine/machine_phase.h"
 
 namespace kaon::coordinator {
+
+// Position and timeline of a log.
+struct LogPoint {
+  uint64_t position = 0;
+  uint64_t timeline = 0;
+};
+
+// Returns the highest position and the highest timeline that any shard has applied or voted for.
+LogPoint HighestPoint(const std::vector<v1::ShardState>& states);
 
 struct RollbackChoice {
   // DATA_LOSS naming what each shard has, when there is no common state.

@@ -17,10 +17,6 @@ constexpr size_t kShardsShown = 4;
 
 // Returns how to make a stopped job go on, where the reason does not say it.
 std::string Advice(const absl::Status& stopped) {
-  if (absl::IsDataLoss(stopped)) {
-    return "; to go on, start all shards on empty data directories and run: kaonctl checkpoint "
-           "restore";
-  }
   if (absl::IsInternal(stopped)) {
     return "; run one version on all servers, then restart the coordinators";
   }

@@ -9,6 +9,7 @@
 #include "job/decide.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
+#include "server/config/loss_remedy.h"
 #include "server/coordinator/machine/entry_name.h"
 #include "server/coordinator/machine/recovery.h"
 #include "server/coordinator/machine/rollbacks.h"
@@ -220,7 +221,7 @@ void StepMachine::StepDown() {
 }
 
 void StepMachine::Stop(absl::Status reason) {
-  stopped_ = std::move(reason);
+  stopped_ = config::WithRemedy(reason);
   phase_ = Phase::kReady;
   FailChanges(stopped_);
   Do(results_.Fail(stopped_));
@@ -263,6 +264,7 @@ void StepMachine::RecoverWhenAllRead() {
     // A step whose workers are forgotten would never be planned: they begin it again.
     Do(results_.Fail(absl::AbortedError("the shards were read again and say other than before")));
   }
+  restore_above_ = recovery.restore_above;
   if (!recovery.stop.ok()) return Stop(recovery.stop);
   if (recovery.rollback || !recovery.wait_for.empty()) {
     // The rollback may take back the newest record.
@@ -412,6 +414,7 @@ void StepMachine::BeginTimeline(const absl::Status& over) {
   const v1::StepPlan& plan = job_.record->plan();
   if (plan.has_restore()) restores_.Decided(plan.restore(), job_.timeline);
   stopped_ = absl::OkStatus();
+  restore_above_.reset();
   // The steps that were begun are of the old timeline. Join tells workers of the new one.
   membership_.BeginTimeline(job_.WorldSize());
   results_.Forget();
@@ -481,7 +484,7 @@ void StepMachine::MaybeOpenStepRound() {
 
 void StepMachine::OpenRound(v1::StepPlan plan) {
   if (!TakesBack(plan)) plan.set_timeline(job_.timeline);
-  if (!plan.has_rollback()) plan.set_position(job_.position + 1);
+  if (plan.position() == 0) plan.set_position(job_.position + 1);
   *plan.mutable_ballot() = ballot_;
   plan.set_round(++round_);
   plan.set_decide_version(proto::kDecideVersion);

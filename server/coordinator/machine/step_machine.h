@@ -28,6 +28,7 @@
 #include "server/coordinator/machine/machine_phase.h"
 #include "server/coordinator/machine/membership.h"
 #include "server/coordinator/machine/placement.h"
+#include "server/coordinator/machine/recovery.h"
 #include "server/coordinator/machine/restore_order.h"
 #include "server/coordinator/machine/restores.h"
 #include "server/coordinator/machine/shared_message.h"
@@ -173,6 +174,8 @@ class StepMachine {
   std::vector<ShardView> shards_;
   JobState job_;
   absl::Status stopped_;
+  // Set if it stopped for a loss that a restore ends (Recovery).
+  std::optional<LogPoint> restore_above_;
   // Timeline that ended with the loss of a worker, and why.
   std::pair<uint64_t, absl::Status> failure_;
 

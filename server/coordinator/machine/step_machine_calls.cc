@@ -368,7 +368,8 @@ absl::Status StepMachine::CheckReplaceable() const {
 // Returns OK if the call waits in `restores_`.
 absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  KAON_RETURN_IF_ERROR(CheckReplaceable());
+  // A job that lost the state of a shard goes on from a checkpoint, too.
+  if (!restore_above_) KAON_RETURN_IF_ERROR(CheckReplaceable());
   KAON_RETURN_IF_ERROR(CheckHeard());
   if (restores_.Repeats(order, UnderWay())) {
     const bool planned = !restores_.WaitsForItsPlan();
@@ -399,6 +400,10 @@ bool StepMachine::OpenRestore() {
   if (!restores_.WaitsForItsPlan()) return false;
   absl::StatusOr<v1::StepPlan> plan = restores_.Plan(job_);
   if (plan.ok()) {
+    if (restore_above_) {
+      plan->set_position(restore_above_->position + 1);
+      plan->set_timeline(std::max(plan->timeline(), restore_above_->timeline + 1));
+    }
     OpenRound(*std::move(plan));
   } else {
     Do(restores_.End(plan.status(), job_));

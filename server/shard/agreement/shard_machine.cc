@@ -206,7 +206,7 @@ absl::Status ShardMachine::CheckPlan(const v1::StepPlan& plan) const {
 // shard holds at most one PREPARE. It accepts only position applied + 1 with its applied revision.
 absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
-  if (plan.has_rollback()) return CheckRollback(plan);
+  if (plan.has_rollback() || LeavesOut(plan)) return CheckRollback(plan);
   if (rollback_needed_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "position ", plan.position(), " planned, but this shard restarted at step ", applied_step_,

@@ -130,8 +130,11 @@ class ShardMachine {
   absl::Status CheckPlan(const v1::StepPlan& plan) const;
   // Returns OK if `plan` is for the next position of this shard's log and fits the job.
   absl::Status CheckPosition(const v1::StepPlan& plan) const;
-  // CheckPosition of a rollback; and OK if this shard has the snapshot that a rollback names.
+  // Returns whether `plan` is a restore in place of entries that this shard has not, or forgot.
+  bool LeavesOut(const v1::StepPlan& plan) const;
+  // CheckPosition of a rollback, or of a restore that leaves out entries.
   absl::Status CheckRollback(const v1::StepPlan& plan) const;
+  // Returns OK if this shard has the snapshot that a rollback names.
   absl::Status CheckTarget(const v1::SnapshotPoint& target) const;
   // Returns DATA_LOSS naming both digests if the state of all shards before this decision differs
   // from the checkpoint that they restored.

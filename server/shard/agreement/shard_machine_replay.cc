@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/config/loss_remedy.h"
 #include "server/mutation/mutation.h"
 #include "server/shard/agreement/plan_check.h"
 #include "server/shard/agreement/shard_machine.h"
@@ -105,10 +106,10 @@ absl::Status ShardMachine::CheckRestored(const v1::StepRecord& record) const {
     return absl::OkStatus();
   }
   if (record.decision().state_digest() == *total_digest_) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat(
+  return absl::DataLossError(config::LossOfShard(absl::StrFormat(
       "what the shards took from checkpoint %s has state digest %016x, its manifest has %016x",
       applied_record_->plan().restore().checkpoint(), record.decision().state_digest(),
-      *total_digest_));
+      *total_digest_)));
 }
 
 absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {

@@ -26,10 +26,15 @@ bool ShardMachine::IsVolatile(const v1::StepPlan& plan) const {
   return interval_steps_ > 0 && weights_loaded_ && (trains || plan.has_group_change());
 }
 
+bool ShardMachine::LeavesOut(const v1::StepPlan& plan) const {
+  return plan.has_restore() && (plan.position() > applied_position_ + 1 || rollback_needed_);
+}
+
 bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
-  if (interval_steps_ == 0 || plan.position() <= applied_position_) return false;
-  return plan.has_rollback() ||
-         ((plan.has_restore() || plan.has_job_deletion()) && rollback_needed_);
+  if (plan.position() <= applied_position_) return false;
+  if (LeavesOut(plan)) return true;
+  return interval_steps_ > 0 &&
+         (plan.has_rollback() || (plan.has_job_deletion() && rollback_needed_));
 }
 
 // Protocol.md 2.2 keeps PREPARE(rollback) alongside PREPARE(t) until the rollback is applied. Rule
@@ -41,14 +46,17 @@ bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
 //   PREPARE is not held. The applied rollback skips it.
 // Until the rollback is applied, every later holder finds either the need or this PREPARE. It then
 // completes the rollback or plans one.
+// A holder that reads of a shard without its state plans a restore in the same way. The empty shard
+// repeats no vote either. A later holder that finds the PREPARE on some shards also finds the loss.
 absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
-  if (interval_steps_ == 0) {
+  const absl::string_view what = plan.has_rollback() ? "rollback" : "restore";
+  if (plan.has_rollback() && interval_steps_ == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rollback planned, durability of this shard is ", v1::DurabilityMode_Name(durability_),
         ", expecting ", v1::DurabilityMode_Name(v1::DURABILITY_MODE_INTERVAL)));
   }
   if (applying_.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat("rollback at position ", plan.position(),
+    return absl::FailedPreconditionError(absl::StrCat(what, " at position ", plan.position(),
                                                       " planned, position ",
                                                       applying_->plan().position(), " is decided"));
   }
@@ -60,12 +68,12 @@ absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
   }
   const uint64_t above = std::max(applied_position_, voted);
   if (plan.position() <= above) {
-    return absl::FailedPreconditionError(absl::StrCat("rollback at position ", plan.position(),
-                                                      " planned, expecting above ", above));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " at position ", plan.position(), " planned, expecting above ", above));
   }
   if (plan.timeline() <= timeline_) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "timeline ", plan.timeline(), " planned by a rollback, expecting above ", timeline_));
+        "timeline ", plan.timeline(), " planned by a ", what, ", expecting above ", timeline_));
   }
   JobProgress progress;
   progress.registration = registration_.has_value() ? &*registration_ : nullptr;

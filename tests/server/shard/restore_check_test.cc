@@ -227,7 +227,8 @@ TEST_F(RestoreCheckTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
   EXPECT_TRUE(answers[0].refused().decision());
   EXPECT_EQ(answers[0].refused().detail(),
             absl::StrFormat("what the shards took from checkpoint three has state digest %016x, "
-                            "its manifest has %016x",
+                            "its manifest has %016x; to go on, start this shard on an empty data "
+                            "directory and run: kaonctl checkpoint restore",
                             good + 1, good));
   // It never votes again, and says why.
   EXPECT_EQ(shard_.state().data_loss(), answers[0].refused().detail());

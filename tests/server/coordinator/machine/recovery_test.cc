@@ -100,6 +100,34 @@ TEST(RecoveryTest, AfterADeletionThereIsNoRegistration) {
   ExpectLost({StateAt(3), deleted}, "shard 0");
 }
 
+TEST(RecoveryTest, LossOffersARestoreAboveEveryPositionAndVote) {
+  v1::StepPlan vote = PlanAt(5);
+  vote.set_timeline(3);
+  const std::vector<v1::ShardState> states = {StateAt(0), Holding(StateAt(4), vote)};
+  const Recovery recovery = Recover(states);
+  EXPECT_EQ(recovery.stop.code(), absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(recovery.restore_above.has_value());
+  EXPECT_EQ(recovery.restore_above->position, 5u);
+  EXPECT_EQ(recovery.restore_above->timeline, 3u);
+  EXPECT_FALSE(Recover({states[1], states[1]}).restore_above.has_value());
+  // A shard with a damaged directory never votes.
+  v1::ShardState damaged;
+  damaged.set_data_loss("its journal is damaged");
+  EXPECT_FALSE(Recover({damaged, states[1]}).restore_above.has_value());
+}
+
+TEST(RecoveryTest, RestoreAfterALossIsDecidedOnceEveryShardHoldsIt) {
+  v1::StepPlan plan = PlanAt(6);
+  plan.mutable_restore();
+  const v1::ShardState empty = Holding(StateAt(0), plan);
+  const Recovery recovery = Recover({empty, Holding(StateAt(4), plan)});
+  EXPECT_TRUE(recovery.stop.ok()) << recovery.stop;
+  ASSERT_TRUE(recovery.must_decide.has_value());
+  EXPECT_TRUE(proto::Alike(*recovery.must_decide, plan));
+  ExpectLost({empty, StateAt(4)}, "shard 0");
+  EXPECT_EQ(Recover({empty, StateAt(4)}).restore_above->position, 6u);
+}
+
 TEST(RecoveryTest, ShardThatSaysItLostItsStateIsBelieved) {
   v1::ShardState lost;
   lost.set_data_loss("marker without state");

@@ -161,6 +161,33 @@ TEST(StepMachineRestoreTest, StartsAJobWhereNoneRuns) {
   EXPECT_EQ(joined->loss_scale(), 128);
 }
 
+TEST(StepMachineRestoreTest, FollowsTheLossOfAShardsState) {
+  MachineHarness harness;
+  harness.Stand();
+  harness.State(0, StateAfterStep(2));
+  harness.State(1, {});
+  EXPECT_THAT(harness.phase(),
+              HasSubstr("; to go on from the newest checkpoint, run: kaonctl checkpoint restore"));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 2));
+  const v1::StepPlan plan = *harness.SentPlan(1);
+  EXPECT_EQ(plan.position(), StateAfterStep(2).applied_position() + 1);
+  EXPECT_EQ(plan.timeline(), 5u);
+  harness.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+  EXPECT_TRUE(harness.machine().stopped().ok()) << harness.phase();
+}
+
+TEST(StepMachineRestoreTest, IsRefusedWhileAShardWithADamagedDirectoryIsThere) {
+  MachineHarness harness;
+  harness.Stand();
+  harness.State(0, StateAfterStep(2));
+  v1::ShardState damaged;
+  damaged.set_data_loss("its journal is damaged");
+  harness.State(1, damaged);
+  EXPECT_THAT(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 2))).message(),
+              HasSubstr("shard 1: its journal is damaged"));
+}
+
 // Workers belong to the job as it is registered now, not to the checkpoint.
 TEST(StepMachineRestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
   MachineHarness harness;

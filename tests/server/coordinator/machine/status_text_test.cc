@@ -73,10 +73,10 @@ TEST_F(StatusTextTest, SaysWhyNoJobCanBeRegistered) {
 }
 
 TEST_F(StatusTextTest, SaysWhatToDoAboutAJobThatStopped) {
-  stopped_ = absl::DataLossError("shard 0: journal lost");
+  stopped_ = absl::InternalError("shard 0: refused");
   EXPECT_EQ(PhaseText(Facts(MachinePhase::kReady)),
-            "stopped: DATA_LOSS: shard 0: journal lost; to go on, start all shards on empty data "
-            "directories and run: kaonctl checkpoint restore");
+            "stopped: INTERNAL: shard 0: refused; run one version on all servers, then restart the "
+            "coordinators");
 }
 
 // With all workers dead, the shards wait for nothing but them.

@@ -276,5 +276,78 @@ TEST_F(JournalMachineTest, AnotherModeTakesNoRollback) {
   EXPECT_FALSE(machine_.IsVolatile(TrainPlan(1, 1, 1)));
 }
 
+// In mode journal: shards of a job that lost the state of one of them.
+class ShardMachineLossTest : public MachineFixture {
+ protected:
+  // Restores step 7 as timeline 3.
+  static v1::StepPlan RestorePlan(uint64_t position) {
+    v1::StepPlan plan;
+    plan.set_job("gpt2");
+    plan.set_timeline(3);
+    plan.set_position(position);
+    *plan.mutable_ballot() = MakeBallot(2);
+    plan.set_round(1);
+    plan.set_decide_version(proto::kDecideVersion);
+    v1::RestoreBody& restore = *plan.mutable_restore();
+    *restore.mutable_registration() = MakeRegistration();
+    restore.set_checkpoint("seven");
+    restore.set_step(7);
+    *restore.mutable_last_decision() = Applying(TrainPlan(1, 1, 1)).decision();
+    return plan;
+  }
+  // Returns the first answer to the plan.
+  v1::ShardToCoordinator Ask(const v1::StepPlan& plan) {
+    TakeSent();
+    Plan(kHolder, plan);
+    machine_.OnReserved(generation_, absl::OkStatus());
+    Collect();
+    MakeDurable();
+    const std::vector<SendToCoordinator> sent = TakeSent();
+    return sent.empty() ? v1::ShardToCoordinator() : sent[0].message;
+  }
+  void TakeHolder() {
+    Promise(kHolder, 2);
+    MakeDurable();
+  }
+};
+
+TEST_F(ShardMachineLossTest, AnEmptyShardTakesTheRestoreOfTheOthersPosition) {
+  TakeHolder();
+  const v1::StepPlan plan = RestorePlan(9);
+  EXPECT_TRUE(Ask(plan).has_prepared());
+  Decide(kHolder, 2, Applying(plan));
+  Apply(9);
+  EXPECT_EQ(machine_.state().applied_position(), 9u);
+  EXPECT_EQ(machine_.state().applied_step(), 7u);
+  EXPECT_EQ(machine_.state().timeline(), 3u);
+}
+
+TEST_F(ShardMachineLossTest, TheOtherShardsTakeItAboveTheirVotes) {
+  Start();
+  Plan(kHolder, TrainPlan(1, 1, 1));
+  Fold();
+  MakeDurable();
+  TakeHolder();
+  // The vote for position 3 may have been decided, and applied by the lost shard alone.
+  EXPECT_TRUE(Ask(RestorePlan(4)).has_prepared());
+  Decide(kOld, 1, Applying(TrainPlan(1, 1, 1)));
+  EXPECT_EQ(machine_.state().applied_position(), 2u);
+  Decide(kHolder, 2, Applying(RestorePlan(4)));
+  Apply(4);
+  EXPECT_EQ(machine_.state().applied_step(), 7u);
+}
+
+TEST_F(ShardMachineLossTest, AJournalWithThePositionsLeftOutIsReplayed) {
+  const v1::StepPlan plan = RestorePlan(9);
+  ASSERT_TRUE(machine_.RestorePromise({MakeBallot(2), 0, 1}).ok());
+  journal::PrepareRecord vote;
+  vote.prepared.set_plan(plan.SerializeAsString());
+  vote.generation = 1;
+  EXPECT_TRUE(machine_.RestorePrepared(plan, vote).ok());
+  EXPECT_TRUE(machine_.RestoreDecision(Applying(plan)).ok());
+  Apply(9);
+  EXPECT_EQ(machine_.state().applied_step(), 7u);
+}
+
 }  // namespace
 }  // namespace kaon::shard

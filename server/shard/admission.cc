@@ -1,0 +1,111 @@
+#include "server/shard/admission.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "proto/status_macros.h"
+#include "server/shard/gradients/gradient_accumulator.h"
+#include "server/shard/parameters/parameter_store.h"
+#include "server/tier/device_tier.h"
+#include "server/tier/host_tier.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr uint64_t kLeastJournalBytes = uint64_t{256} << 20;
+
+class NoAccumulation final : public kernels::Accumulation {
+ public:
+  void Begin() override {}
+  void Fold(const kernels::GradientChunk&) override {}
+  void SetZero() override {}
+  kernels::MeanFacts FinishMean(const kernels::MeanScalars&) override { return {}; }
+  kernels::FoldFacts FactsOf(uint32_t) const override { return {}; }
+};
+
+// Sizes of another backend, on memory that does not exist: touching it ends the process.
+class SizesOnly final : public kernels::Backend {
+ public:
+  explicit SizesOnly(kernels::Backend& of) : of_(of) {}
+
+  std::string name() const override { return of_.name(); }
+  std::string device_class() const override { return of_.device_class(); }
+  kernels::Space space() const override { return of_.space(); }
+  std::string memory_tier() const override { return of_.memory_tier(); }
+  uint64_t capacity_bytes() const override { return of_.capacity_bytes(); }
+
+  absl::StatusOr<kernels::Region> Allocate(uint64_t bytes) override {
+    return kernels::Region(space(), Nowhere(), bytes);
+  }
+  void Free(kernels::Region) override {}
+  absl::StatusOr<absl::Span<std::byte>> AllocateStaging(uint64_t bytes) override {
+    return absl::Span<std::byte>(Nowhere(), bytes);
+  }
+  void FreeStaging(absl::Span<std::byte>) override {}
+  void CopyIn(absl::Span<const std::byte>, kernels::Region) override {}
+  void CopyOut(kernels::ConstRegion, absl::Span<std::byte>) override {}
+  void Copy(kernels::ConstRegion, kernels::Region) override {}
+  void RoundOut(kernels::ConstRegion, kernels::DType, std::byte*) override {}
+  uint64_t Digest(uint32_t, uint32_t, kernels::ConstRegion) override { return 0; }
+  uint32_t LargestMagnitude(kernels::ConstRegion) override { return 0; }
+  std::unique_ptr<kernels::Accumulation> Accumulate(kernels::Region) override {
+    return std::make_unique<NoAccumulation>();
+  }
+  void RunUpdates(absl::Span<kernels::Update>) override {}
+
+  size_t NumConcurrentUpdates(absl::Span<const kernels::SizedUpdate> updates) const override {
+    return of_.NumConcurrentUpdates(updates);
+  }
+  uint64_t WorkspaceBytes(absl::Span<const kernels::SizedUpdate> updates) const override {
+    return of_.WorkspaceBytes(updates);
+  }
+  absl::Status Reserve(absl::Span<const kernels::SizedUpdate> updates) override {
+    return of_.Reserve(updates);
+  }
+
+ private:
+  // An aligned address in the first page, which no process has.
+  static std::byte* Nowhere() { return reinterpret_cast<std::byte*>(tier::kHostAlignmentBytes); }
+
+  kernels::Backend& of_;
+};
+
+}  // namespace
+
+absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t shard,
+                                 kernels::Backend& backend, const ShardMemory& memory) {
+  SizesOnly sizes(backend);
+  std::unique_ptr<tier::StateTier> tier;
+  if (sizes.space() == kernels::Space::kHost) {
+    tier = std::make_unique<tier::HostTier>(sizes, memory.capacity_bytes, memory.reserved_bytes);
+  } else {
+    tier = std::make_unique<tier::DeviceTier>(sizes, memory.capacity_bytes);
+  }
+  tier::TieredStore store(*tier);
+  ShardNeeds needs;
+  needs.reserved_bytes = tier->used_bytes();
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
+                        ParameterStore::Create(store, sizes, registration, shard,
+                                               registration.placement().num_shards()));
+  needs.tensor_bytes = tier->used_bytes() - needs.used_bytes();
+  KAON_RETURN_IF_ERROR(parameters->ReserveWorkspace());
+  needs.workspace_bytes = tier->used_bytes() - needs.used_bytes();
+  GradientAccumulatorOptions options;
+  options.store = &store;
+  options.backend = &sizes;
+  options.staging_bytes = memory.staging_bytes;
+  GradientAccumulator accumulator(std::move(options));
+  KAON_RETURN_IF_ERROR(accumulator.Reserve(registration, shard));
+  needs.sum_bytes = tier->used_bytes() - needs.used_bytes();
+  needs.parameters = parameters->Describe();
+  return needs;
+}
+
+uint64_t SnapshotJournalBytes(uint64_t memory_bytes) {
+  return std::max(kLeastJournalBytes, 2 * memory_bytes);
+}
+
+}  // namespace kaon::shard
