@@ -57,6 +57,8 @@ class AdminCalls {
   // Follows the redirect to the coordinator that holds the shards. Retries while there is none or
   // none can be reached; thanks to the request's id the change is applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
+  // Ends the shard of the options. Follows the redirect to the coordinator that holds the shards.
+  absl::StatusOr<v1::DrainShardResponse> DrainShard() const;
   // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;

@@ -36,6 +36,7 @@ enum class Command {
   kCheckpointRestore,
   kCheckpointCreate,
   kCheckpointDelete,
+  kShardDrain,
   kWorkerList,
   kVersion
 };
@@ -62,6 +63,9 @@ struct Options {
   std::string filter;
   // parameter: its whole name.
   std::string parameter;
+  // shard drain: its index, and whether to wait until it is back.
+  uint32_t shard_index = 0;
+  bool wait = false;
   // steps: how many of the newest steps to show.
   uint32_t limit = 20;
   // group set: the group, its FIELD=VALUE settings, and the expected revision of the job; unset =

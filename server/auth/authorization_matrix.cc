@@ -54,6 +54,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
     {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/DrainShard", kAdmins},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

@@ -78,8 +78,10 @@ class StepLoop final : private ShardHost {
   const ShardMachine& machine() const { return core_.machine(); }
   // Ends the replay and starts the step thread. Both arguments live until Stop. The journal is
   // destroyed before the loop, whose gradients it reads. `snapshots` is null if none are taken.
-  // Called once, before all that follows.
-  void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr);
+  // `end_process` begins the orderly end of a drained shard; it must not block. Called once, before
+  // all that follows.
+  void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr,
+             std::function<void()> end_process = nullptr);
 
   // The journal's thread calls this around each write of a gradient (DiskJournal::Options).
   void OnGradientWrite(bool writing);
@@ -147,6 +149,8 @@ class StepLoop final : private ShardHost {
   // Carries out the outputs of the core.
   void Deliver();
   void Append(AppendJournal append);
+  // Answers the holder's order to drain.
+  void OnDrain(StreamId stream, const v1::CoordinatorToShard& message);
   // Logs and counts the facts of a record, of a refusal, or of the plan that is accepted now.
   void Note(const journal::Record& record);
   void NoteRefused(const std::string& peer, const v1::Refused& refused);
@@ -158,6 +162,7 @@ class StepLoop final : private ShardHost {
   // Constant once started.
   journal::Journal* journal_ = nullptr;
   SnapshotThread* snapshots_ = nullptr;
+  std::function<void()> end_process_;
 
   Mutex mu_;
   CondVar wake_;

@@ -72,18 +72,29 @@ on() {
   exec ip netns exec "$prefix-$1" env HOME="$home" PATH="$work/bin:$PATH" ${limit[@]+"${limit[@]}"} bash "$script" </dev/null
 }
 
+# supervise NAME MACHINE SCRIPT: runs a service again each time that it ends with status 0.
+supervise() {
+  while true; do
+    (on "$2" "$3" service) >>"$work/$1.log" 2>&1 &
+    echo $! >"$work/$1.pid"
+    wait $! || return
+  done
+}
+
 # start MACHINE NAME SCRIPT: a service.
+declare -A supervisor
 start() {
   local name=$1-$2
   [ ! -e "$work/$name.pid" ] || fail "$name still runs"
-  (on "$1" "$3" service) >>"$work/$name.log" 2>&1 &
-  echo $! >"$work/$name.pid"
+  supervise "$name" "$1" "$3" 2>/dev/null &
+  supervisor[$name]=$!
+  until [ -s "$work/$name.pid" ]; do sleep 0.05; done
 }
 
 # stop MACHINE NAME: kills a service.
 stop() {
   kill -9 "$(cat "$work/$1-$2.pid")"
-  wait "$(cat "$work/$1-$2.pid")" 2>/dev/null || true
+  wait "${supervisor[$1-$2]}" || true
   rm "$work/$1-$2.pid"
 }
 

@@ -91,6 +91,12 @@ struct ReplyCreate {
   std::string holder_address;
 };
 
+struct ReplyDrain {
+  CallId call = 0;
+  absl::StatusOr<v1::DrainShardResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+
 // Every part is durable: write the manifest; answer with OnCheckpointFinished. Without parts the
 // checkpoint is abandoned: remove its files; no caller waits for that.
 struct FinishCheckpoint {
@@ -126,8 +132,8 @@ struct WakeAt {
 
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
-                 ReplyRestore, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed, ReadRecord,
-                 WakeAt>;
+                 ReplyRestore, ReplyCreate, ReplyDrain, FinishCheckpoint, AwaitEvent, AwaitFailed,
+                 ReadRecord, WakeAt>;
 using Actions = std::vector<CoordinatorAction>;
 
 }  // namespace kaon::coordinator

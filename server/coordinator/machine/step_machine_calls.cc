@@ -92,8 +92,8 @@ absl::Status StepMachine::CheckAdmin(const std::string& job) const {
 }
 
 StatusFacts StepMachine::Facts() const {
-  StatusFacts facts{phase_, stopped_, HolderHint(), options_.takeover, shards_, job_, membership_,
-                    plan_,  {}};
+  StatusFacts facts{phase_,      stopped_, HolderHint(), options_.takeover, shards_, job_,
+                    membership_, plan_,    {},           drains_.shard()};
   if (phase_ != Phase::kRound) return facts;
   const std::set<uint32_t> there = results_.RanksThatAwait(plan_.step().step());
   for (const v1::Member& member : plan_.step().members()) {
@@ -398,6 +398,22 @@ void StepMachine::CreateCheckpoint(CallId call, const v1::CreateCheckpointReques
   AskForParts();
 }
 
+void StepMachine::DrainShard(CallId call, const v1::DrainShardRequest& request) {
+  absl::Status status = CheckHolder();
+  if (status.ok()) status = drains_.Check(request.shard(), shards_, 2 * options_.takeover);
+  if (!status.ok()) return Do(ReplyDrain{call, status, ""});
+  drains_.Start(call, request.shard());
+  AskToDrain();
+}
+
+void StepMachine::AskToDrain() {
+  const std::optional<v1::Drain> ask = drains_.Ask();
+  if (!ask || phase_ != Phase::kReady) return;
+  v1::CoordinatorToShard message;
+  *message.mutable_drain() = *ask;
+  Send(*drains_.shard(), std::move(message));
+}
+
 void StepMachine::OnCheckpointFinished(uint64_t attempt,
                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
   Do(checkpoints_.OnFinished(attempt, summary));
@@ -409,6 +425,7 @@ void StepMachine::CancelCall(CallId call) {
   changes_.Cancel(call);
   restores_.Cancel(call);
   checkpoints_.Cancel(call);
+  drains_.Cancel(call);
 }
 
 }  // namespace kaon::coordinator

@@ -68,6 +68,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.Admin/VerifyCheckpoint", "--a--"},
       {"/kaon.v1.Admin/RestoreCheckpoint", "--a--"},
       {"/kaon.v1.Admin/DeleteCheckpoint", "--a--"},
+      {"/kaon.v1.Admin/DrainShard", "--a--"},
       {"/grpc.health.v1.Health/Check", "wracs"},
       {"/grpc.health.v1.Health/Watch", "wracs"},
   };
