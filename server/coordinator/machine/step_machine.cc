@@ -465,10 +465,10 @@ void StepMachine::MaybeOpenStepRound() {
       (membership_.AreMembers(plan_.step().members(), step) || Mutated(Mutation::kStaleMembers))) {
     return;
   }
-  const Membership::Agreed agreed = membership_.AgreeOnMultiplier(step);
+  const Membership::Agreed agreed = membership_.AgreeOnMultipliers(step);
   // The step waits for the ranks that differ as for any absent worker.
   if (!agreed.refused.empty()) return Do(results_.RefuseMultipliers(agreed, step));
-  OpenRound(job_.PlanStep(membership_.MembersOf(step), agreed.multiplier));
+  OpenRound(job_.PlanStep(membership_.MembersOf(step), agreed.multipliers));
 }
 
 void StepMachine::OpenRound(v1::StepPlan plan) {

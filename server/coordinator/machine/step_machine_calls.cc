@@ -250,18 +250,18 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   watch_.Heard(rank);
   membership_.Regain(rank);
   // A plan with rates out of range would stop the job.
-  if (request.has_learning_rate_multiplier() &&
-      membership_.LastMultiplier(job_.NextStep()) != request.learning_rate_multiplier()) {
-    KAON_RETURN_IF_ERROR(job::ValidateMultiplier(job.groups(), job, job_.registration->placement(),
-                                                 request.learning_rate_multiplier()));
+  const job::RateMultipliers multipliers = MultipliersOf(request);
+  if (membership_.LastMultipliers(job_.NextStep()) != multipliers) {
+    KAON_RETURN_IF_ERROR(
+        job::ValidateMultipliers(job.groups(), job, job_.registration->placement(), multipliers));
   }
   if (step != job_.NextStep()) return results_.AnswerBegin(rank, step, job_, membership_);
   KAON_RETURN_IF_ERROR(membership_.Begin(request));
   MaybeOpenStepRound();
   // The last rank to begin has no AwaitStep yet that could tell it.
-  const std::optional<double> agreed = membership_.LastMultiplier(step);
+  const std::optional<job::RateMultipliers> agreed = membership_.LastMultipliers(step);
   if (agreed && step == job_.NextStep() && !membership_.HasBegun(rank, step)) {
-    return MultiplierRefused(rank, request.learning_rate_multiplier(), *agreed, step);
+    return MultipliersRefused(rank, multipliers, *agreed, step);
   }
   return v1::BeginStepResponse();
 }
