@@ -25,12 +25,12 @@
 #include "server/journal/journal.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/monitor/step_log.h"
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/shard_files.h"
 #include "server/shard/shard_host.h"
 #include "server/shard/snapshot_thread.h"
-#include "server/shard/step_log.h"
 #include "server/shard/step_phases.h"
 
 namespace kaon::shard {
@@ -177,7 +177,7 @@ class StepLoop final : private ShardHost {
   StepPhases phases_;
   // Innermost timer of the step thread.
   PhaseTimer* innermost_ = nullptr;
-  StepLog step_log_;
+  monitor::StepLog step_log_;
   // Used by the journal's thread.
   std::optional<PhaseTimer> gradient_write_;
   // Used by the step thread, except accumulator() and publisher().
