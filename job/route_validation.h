@@ -28,7 +28,7 @@ absl::Status ValidateRoutes(const Groups& groups, const v1::JobDefinition& job,
                             const v1::Placement& routes);
 
 // Checks the same products for a step whose learning rates are `multipliers` times those of
-// `groups`, and that each factor is for a group of the job. A schedule only makes rates smaller.
+// `groups`. Each factor must be for a group of the job. A schedule only makes rates smaller.
 absl::Status ValidateMultipliers(const Groups& groups, const v1::JobDefinition& job,
                                  const v1::Placement& routes, const RateMultipliers& multipliers);
 

@@ -22,7 +22,7 @@ struct StepContribution {
   uint64_t step = 0;
   double token_weight = 1;
   double learning_rate_multiplier = 1;
-  // As in kaon::BeginOptions.
+  // Further factor on the learning rate of single groups, by name.
   std::map<std::string, double> group_multipliers;
   std::optional<double> loss;
   // Gradients times the session's loss scale. Not owned; must stay valid until the step is decided.
