@@ -116,6 +116,8 @@ void WorkerDriver::Do(const CallBegin& action) {
   request.set_token_weight(action.share.token_weight);
   request.set_micro_batches(action.share.micro_batches);
   request.set_learning_rate_multiplier(action.share.learning_rate_multiplier);
+  request.mutable_group_multipliers()->insert(action.share.group_multipliers.begin(),
+                                              action.share.group_multipliers.end());
   auto done = [self = shared_from_this(), call = action.call](
                   const absl::StatusOr<v1::BeginStepResponse>& response,
                   const std::string& holder) {

@@ -26,7 +26,7 @@ uint64_t RandomNonce() {
 absl::Status CheckShare(const BeginOptions& options) {
   if (options.step == 0) return absl::InvalidArgumentError("step is 0, must be >= 1");
   return job::ValidateShare(options.token_weight, options.micro_batches,
-                            options.learning_rate_multiplier);
+                            {options.learning_rate_multiplier, options.group_multipliers});
 }
 
 // Checks that a copy has the same bits as its original: steps keep them equal, but cannot make them
@@ -157,6 +157,7 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOpt
   share.token_weight = options.token_weight;
   share.micro_batches = options.micro_batches;
   share.learning_rate_multiplier = options.learning_rate_multiplier;
+  share.group_multipliers = options.group_multipliers;
   return Open(share, /*load_weights=*/false);
 }
 

@@ -7,7 +7,7 @@ usage() {
 Usage: deploy/container_smoke.sh [--binaries BIN] [--base IMAGE] [--steps N]
 
 Builds the image, starts deploy/compose.yaml (two coordinators, three shards, two workers) and trains. Meanwhile it kills
-one shard's container, stops another, starts both again, and stops the coordinator that leads. Training must end in the
+one shard's container and starts it again, drains another, and stops the coordinator that leads. Training must end in the
 same bits as an undisturbed run of `kaon-train --local` in the same image. Then it removes everything.
 
   --binaries BIN   programs of this bazel-bin (default: built by Bazel now)
@@ -164,8 +164,8 @@ train() {
   quiet $engine start "$(name shard-1)"
   await_return
   await_step $((steps / 2))
-  disturb stop shard-2
-  quiet $engine start "$(name shard-2)"
+  say "drain shard-2 after step $(steps_done)"
+  kaonctl coordinator-0 shard drain 2 --wait
   await_return
   await_step $((steps * 3 / 4))
   leader=$(kaonctl coordinator-0 -o json status | grep -oE '"holder_address": *"coordinator-[01]' | grep -oE 'coordinator-[01]')

@@ -9,12 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "job/definition.h"
 #include "job/field_checks.h"
 #include "job/names.h"
 #include "job/rule_config.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -60,8 +62,8 @@ class Product {
     double value = 0;
   };
 
-  // At most: a decay, its multiplier, and twice a rate of three factors.
-  std::array<Factor, 8> factors_;
+  // At most: a decay, its multiplier, and twice a rate of four factors.
+  std::array<Factor, 10> factors_;
   int num_factors_ = 0;
   double value_ = 1;
 };
@@ -153,6 +155,15 @@ absl::Status ValidateRoute(const Routed& routed, uint64_t& row_runs) {
   return CheckDecay(routed, rate);
 }
 
+// Returns the most that a step with these multipliers may use as the group's rate.
+Product StepRate(const v1::ParameterGroup& group, const RateMultipliers& multipliers) {
+  const Product rate =
+      Product("lr", group.lr()).Times("learning_rate_multiplier", multipliers.step);
+  const auto of_group = multipliers.groups.find(group.name());
+  if (of_group == multipliers.groups.end()) return rate;
+  return rate.Times("multiplier of the group", of_group->second);
+}
+
 // Calls `check` for each parameter of one of the groups.
 template <typename Check>
 absl::Status ForEachRouted(const Groups& groups, const v1::JobDefinition& job,
@@ -180,20 +191,29 @@ absl::Status ValidateRoutes(const Groups& groups, const v1::JobDefinition& job,
   });
 }
 
-absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& job,
-                                const v1::Placement& routes, double learning_rate_multiplier) {
-  constexpr absl::string_view kName = "learning_rate_multiplier";
+absl::Status ValidateMultipliers(const Groups& groups, const v1::JobDefinition& job,
+                                 const v1::Placement& routes, const RateMultipliers& multipliers) {
+  for (const auto& [name, factor] : multipliers.groups) {
+    if (GroupIndex(job, name) >= 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group_multipliers names group \"", proto::Excerpt(name), "\", must be one of ",
+        absl::StrJoin(job.groups(), ", ", [](std::string* out, const v1::ParameterGroup& group) {
+          absl::StrAppend(out, group.name());
+        })));
+  }
+  bool raises = false;
   for (const v1::ParameterGroup& group : groups) {
-    KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat("group ", group.name(), ": lr ", group.lr(),
-                                                  " * ", kName, " ", learning_rate_multiplier),
-                                     group.lr() * learning_rate_multiplier));
+    const Product rate = StepRate(group, multipliers);
+    KAON_RETURN_IF_ERROR(
+        CheckFactor(absl::StrCat("group ", group.name(), ": ", rate.Text()), rate.value()));
+    raises = raises || rate.value() > group.lr();
   }
   // Registration checked the products without a multiplier.
-  if (learning_rate_multiplier <= 1) return absl::OkStatus();
+  if (!raises) return absl::OkStatus();
   return ForEachRouted(groups, job, routes, [&](const Routed& routed) {
-    return CheckRate(routed, BaseRate(routed)
-                                 .Times(kName, learning_rate_multiplier)
-                                 .Times("lr_multiplier", routed.route.lr_multiplier()));
+    return CheckRate(
+        routed,
+        StepRate(routed.group, multipliers).Times("lr_multiplier", routed.route.lr_multiplier()));
   });
 }
 

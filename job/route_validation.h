@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "job/schedule.h"
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::job {
@@ -26,10 +27,10 @@ inline constexpr uint64_t kMostJobRowRuns = uint64_t{1} << 20;
 absl::Status ValidateRoutes(const Groups& groups, const v1::JobDefinition& job,
                             const v1::Placement& routes);
 
-// Checks the same products for a step whose learning rates are `learning_rate_multiplier` times
-// those of `groups`. A schedule only makes rates smaller.
-absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& job,
-                                const v1::Placement& routes, double learning_rate_multiplier);
+// Checks the same products for a step whose learning rates are `multipliers` times those of
+// `groups`. Each factor must be for a group of the job. A schedule only makes rates smaller.
+absl::Status ValidateMultipliers(const Groups& groups, const v1::JobDefinition& job,
+                                 const v1::Placement& routes, const RateMultipliers& multipliers);
 
 // Checks the same products for a step that gives the i-th of `groups` the i-th of `rates`. The two
 // have the same size.

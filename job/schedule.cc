@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace kaon::job {
 
 double ScheduleFactor(const v1::Schedule& schedule, uint64_t applied_updates) {
@@ -30,13 +33,23 @@ double ScheduleFactor(const v1::Schedule& schedule, uint64_t applied_updates) {
   return 1 - (1 - final_factor) * down;
 }
 
-void AddRates(const v1::JobDefinition& job, uint64_t applied_updates, double multiplier,
-              v1::StepBody& step) {
+double RateMultipliers::OfGroup(const std::string& group) const {
+  const auto found = groups.find(group);
+  return found == groups.end() ? 1 : found->second;
+}
+
+std::string RateMultipliers::Text() const {
+  if (groups.empty()) return absl::StrCat(step);
+  return absl::StrCat(step, " (", absl::StrJoin(groups, ", ", absl::PairFormatter(" ")), ")");
+}
+
+void AddRates(const v1::JobDefinition& job, uint64_t applied_updates,
+              const RateMultipliers& multipliers, v1::StepBody& step) {
   for (const v1::ParameterGroup& group : job.groups()) {
     v1::GroupRate& rate = *step.add_rates();
     rate.set_group(group.name());
     rate.set_learning_rate(group.lr() * ScheduleFactor(group.schedule(), applied_updates) *
-                           multiplier);
+                           multipliers.step * multipliers.OfGroup(group.name()));
   }
 }
 

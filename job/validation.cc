@@ -345,15 +345,22 @@ absl::Status ValidateContributions(uint32_t micro_batches, uint64_t num_paramete
 }
 
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
-                           double learning_rate_multiplier) {
+                           const RateMultipliers& multipliers) {
   KAON_RETURN_IF_ERROR(ValidateTokenWeight("token_weight", token_weight));
   if (micro_batches < 1 || micro_batches > kMaxMicroBatches) {
     return absl::InvalidArgumentError(
         absl::StrCat("micro_batches is ", micro_batches, ", must be 1 .. ", kMaxMicroBatches));
   }
-  if (!std::isfinite(learning_rate_multiplier) || learning_rate_multiplier < 0) {
+  const auto check = [](double factor, absl::string_view group) {
+    if (std::isfinite(factor) && factor >= 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "learning_rate_multiplier is ", learning_rate_multiplier, ", must be finite and >= 0"));
+        group.empty() ? "learning_rate_multiplier"
+                      : absl::StrCat("group_multipliers of group \"", proto::Excerpt(group), "\""),
+        " is ", factor, ", must be finite and >= 0"));
+  };
+  KAON_RETURN_IF_ERROR(check(multipliers.step, ""));
+  for (const auto& [group, factor] : multipliers.groups) {
+    KAON_RETURN_IF_ERROR(check(factor, group));
   }
   return absl::OkStatus();
 }

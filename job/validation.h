@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/schedule.h"
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::job {
@@ -22,9 +23,10 @@ inline constexpr uint32_t kMaxMicroBatches = 1024;
 // the first error of names, shapes, dtypes, groups, hyper-parameters, routes or world size.
 absl::StatusOr<v1::Placement> ValidateJob(const v1::JobDefinition& job);
 
-// Validates the arguments that a worker begins a step with.
+// Validates the arguments that a worker begins a step with, but for names of groups
+// (ValidateMultipliers).
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
-                           double learning_rate_multiplier);
+                           const RateMultipliers& multipliers);
 
 // Upper bound on the contributions of one step, over all parameters and workers. Shards keep some
 // dozens of bytes for each, in addition to the gradients.

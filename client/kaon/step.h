@@ -5,6 +5,7 @@
 #define KAON_CLIENT_KAON_STEP_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ struct BeginOptions {
   // Factor on each group's base learning rate. All workers must pass the same value. A rank that
   // differs from most ranks, or in a tie from rank 0, ends its step with INVALID_ARGUMENT.
   double learning_rate_multiplier = 1;
+  // Further factor on the learning rate of single groups, by name; finite, >= 0. Such as
+  // {{"scalars", 0.1}}; a group without one has 1. Must be alike on all workers, as above. An
+  // unknown group ends the step with INVALID_ARGUMENT.
+  std::map<std::string, double> group_multipliers = {};
 };
 
 // Options of Step::Finish; {loss} sets the first.

@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> MakeLocalCluster(const TrainOption
       LocalOptimizer optimizer,
       LocalOptimizer::Create(MakeJobDefinition(options, text.model), std::move(backend),
                              InitialWeights(text.model, options.seed)));
+  KAON_RETURN_IF_ERROR(optimizer.CheckMultipliers({1, options.group_multipliers}));
   return std::make_unique<LocalCluster>(std::move(optimizer), options.workers);
 }
 

@@ -96,6 +96,11 @@ absl::Status LocalOptimizer::AddParameter(int id, const std::vector<float>& weig
   return absl::OkStatus();
 }
 
+absl::Status LocalOptimizer::CheckMultipliers(const job::RateMultipliers& multipliers) const {
+  const v1::JobDefinition& job = registration_.definition();
+  return job::ValidateMultipliers(job.groups(), job, registration_.placement(), multipliers);
+}
+
 v1::StepPlan LocalOptimizer::PlanOf(absl::Span<const StepContribution> contributions) const {
   v1::StepPlan plan;
   plan.set_job(registration_.definition().name());
@@ -111,7 +116,8 @@ v1::StepPlan LocalOptimizer::PlanOf(absl::Span<const StepContribution> contribut
   }
   step.set_loss_scale(loss_scale());
   job::AddRates(registration_.definition(), record_.decision().applied_updates(),
-                contributions[0].learning_rate_multiplier, step);
+                {contributions[0].learning_rate_multiplier, contributions[0].group_multipliers},
+                step);
   return plan;
 }
 
@@ -241,6 +247,7 @@ kaon::StepRecord LocalOptimizer::Step(absl::Span<const StepContribution> contrib
   for (const StepContribution& contribution : contributions) {
     CHECK_EQ(contribution.step, step_);
     CHECK_EQ(contribution.learning_rate_multiplier, contributions[0].learning_rate_multiplier);
+    CHECK(contribution.group_multipliers == contributions[0].group_multipliers);
   }
   v1::StepRecord record;
   *record.mutable_plan() = PlanOf(contributions);

@@ -35,6 +35,8 @@ class LocalOptimizer {
                                                std::unique_ptr<kernels::Backend> backend,
                                                std::vector<std::vector<float>> weights);
 
+  // INVALID_ARGUMENT if a step may not have these multipliers.
+  absl::Status CheckMultipliers(const job::RateMultipliers& multipliers) const;
   // Runs one step with the contributions of the ranks that take part, one or more, in rank order.
   // Their steps and multipliers must be equal (CHECK). A skipped step changes only the step number
   // and the loss scale.

@@ -99,6 +99,7 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   options.step = contribution.step;
   options.token_weight = contribution.token_weight;
   options.learning_rate_multiplier = contribution.learning_rate_multiplier;
+  options.group_multipliers = contribution.group_multipliers;
   kaon::Result<kaon::Step> step = worker_.Begin(options);
   if (!step.ok()) return ToAbsl(step.status());
   const TensorBuffers& gradients = *contribution.gradients;

@@ -56,16 +56,27 @@ CLI::Option* AddWordOption(CLI::App& app, const char* flag, std::optional<Enum>&
       ->check(CLI::IsMember(words));
 }
 
-// Parses PARAMETER=FACTOR; returns false if `text` is malformed.
-bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
+// Parses NAME=FACTOR; returns false if `text` is malformed.
+bool ParseFactor(const std::string& text, std::string& name, double& factor) {
   const size_t equals = text.rfind('=');
-  double factor = 0;
   if (equals == std::string::npos || !absl::SimpleAtod(text.substr(equals + 1), &factor) ||
       !std::isfinite(factor)) {
     return false;
   }
-  o.scale_gradient = {text.substr(0, equals), factor};
+  name = text.substr(0, equals);
   return true;
+}
+
+// Checks a NAME=FACTOR; `form` names both in the help and in errors.
+CLI::Validator IsFactor(const std::string& form) {
+  return CLI::Validator(
+      [form](std::string& text) -> std::string {
+        std::string name;
+        double factor = 0;
+        if (ParseFactor(text, name, factor)) return "";
+        return absl::StrCat("is \"", proto::Excerpt(text), "\", must be ", form, ", FACTOR finite");
+      },
+      form);
 }
 
 // Parses RANK:FIRST-LAST; returns false if `text` is malformed.
@@ -208,16 +219,24 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--poison-step", o.poison_step,
                  "Rank 0 pushes one NaN in this step, to see it skipped (0: never)");
   app.add_option_function<std::string>(
-         "--scale-gradient", [&o](const std::string& text) { ParseScaleGradient(text, o); },
+         "--scale-gradient",
+         [&o](const std::string& text) {
+           ParseFactor(text, o.scale_gradient.parameter, o.scale_gradient.factor);
+         },
          "Multiply one parameter's gradient, to see what a spike does")
-      ->check(CLI::Validator(
-          [](std::string& text) -> std::string {
-            TrainOptions ignored;
-            if (ParseScaleGradient(text, ignored)) return "";
-            return absl::StrCat("is \"", proto::Excerpt(text),
-                                "\", must be PARAMETER=FACTOR, FACTOR finite");
-          },
-          "PARAMETER=FACTOR"));
+      ->check(IsFactor("PARAMETER=FACTOR"));
+  app.add_option_function<std::vector<std::string>>(
+         "--group-multiplier",
+         [&o](const std::vector<std::string>& factors) {
+           for (const std::string& text : factors) {
+             std::string group;
+             double factor = 0;
+             ParseFactor(text, group, factor);
+             o.group_multipliers[group] = factor;
+           }
+         },
+         "Multiply the learning rate of one group in every step; repeatable")
+      ->check(IsFactor("GROUP=FACTOR"));
   app.add_option("--report-every", o.report_every, "Steps between progress lines")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
       ->capture_default_str();

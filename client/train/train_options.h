@@ -4,6 +4,7 @@
 #define KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -75,6 +76,8 @@ struct TrainOptions {
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;
+  // Factor on the learning rate of single groups in every step, by name.
+  std::map<std::string, double> group_multipliers;
   // 0: never.
   uint64_t poison_step = 0;
   // Multiplies the gradient of one parameter, to show the effect of a spike. Empty name: none.

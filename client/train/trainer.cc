@@ -170,6 +170,7 @@ class RankLoop {
     contribution.step = step;
     contribution.token_weight = batch.size();
     contribution.learning_rate_multiplier = LearningRateMultiplier(step, run_.options.steps);
+    contribution.group_multipliers = run_.options.group_multipliers;
     contribution.loss = model_.LossAndGradients(weights_, batch, &raw_gradients_);
     if (rank_ == 0 && step == run_.options.poison_step) Poison();
     ScaleOneGradient();

@@ -5,7 +5,9 @@
 #define KAON_CLIENT_TRAIN_TRAINING_SESSION_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +22,8 @@ struct StepContribution {
   uint64_t step = 0;
   double token_weight = 1;
   double learning_rate_multiplier = 1;
+  // Further factor on the learning rate of single groups, by name.
+  std::map<std::string, double> group_multipliers;
   std::optional<double> loss;
   // Gradients times the session's loss scale. Not owned; must stay valid until the step is decided.
   const TensorBuffers* gradients = nullptr;

@@ -303,6 +303,12 @@ absl::StatusOr<v1::DeleteJobResponse> AdminCalls::DeleteJob(
                                      WhileAway::kAskAgain);
 }
 
+absl::StatusOr<v1::DrainShardResponse> AdminCalls::DrainShard() const {
+  v1::DrainShardRequest request;
+  request.set_shard(options_.shard_index);
+  return Call<v1::DrainShardResponse>(&v1::Admin::Stub::DrainShard, request, To::kHolder);
+}
+
 absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {
   v1::CreateCheckpointRequest request;
   request.set_job(options_.job);

@@ -63,6 +63,8 @@ class AdminCalls {
   absl::StatusOr<v1::ListJobsResponse> ListJobs() const;
   // Redirects and retries like SetGroup.
   absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request) const;
+  // Ends the shard of the options. Follows the redirect to the coordinator that holds the shards.
+  absl::StatusOr<v1::DrainShardResponse> DrainShard() const;
   // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;

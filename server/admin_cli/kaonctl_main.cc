@@ -32,6 +32,7 @@
 #include "server/admin_cli/phases_report.h"
 #include "server/admin_cli/preflight/preflight_report.h"
 #include "server/admin_cli/report.h"
+#include "server/admin_cli/shard_command.h"
 #include "server/admin_cli/status_report.h"
 #include "server/admin_cli/terminal.h"
 #include "server/admin_cli/verify_numerics.h"
@@ -230,6 +231,8 @@ int Run(const Options& options) {
       return Print(options, calls.CreateCheckpoint(), CheckpointJson, CheckpointText);
     case Command::kCheckpointDelete:
       return Print(options, calls.DeleteCheckpoint(), DeletedJson, DeletedText);
+    case Command::kShardDrain:
+      return Print(options, DrainShard(calls, options, std::cerr), DrainedJson, DrainedText);
     case Command::kCheckpointRestore:
       return Print(options, RestoreCheckpoint(calls, options), RestoredJson, RestoredText);
     default:

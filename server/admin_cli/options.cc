@@ -28,13 +28,18 @@ constexpr char kFooter[] =
     "  kaonctl --dir ~/kaon --watch 2 status\n"
     "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
     "  kaonctl --dir ~/kaon job set world_size=4\n"
+    "  for n in 0 1 2; do kaonctl --dir ~/kaon shard drain $n --wait || break; done\n"
     "  kaonctl checkpoint export run-1-42 --checkpoint-dir /ckpt --out run.safetensors\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
+
+// A drain waits for a step to end, a snapshot to be written, and the shard to start again.
+constexpr double kDrainSeconds = 600;
 
 // Arguments as typed, before --dir and --tls-dir become endpoints and files.
 struct Typed {
   Options options;
   std::string output = "table";
+  std::optional<double> timeout_seconds;
   std::string shell;
   bool effective = false;
   bool events = false;
@@ -63,9 +68,9 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("-o,--output", typed.output, "table, wide (more columns), json or yaml")
       ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
       ->capture_default_str();
-  app.add_option("--timeout", typed.options.timeout_seconds, "Seconds for each call")
-      ->check(CLI::Range(0.1, 3600.0))
-      ->capture_default_str();
+  app.add_option("--timeout", typed.timeout_seconds,
+                 "Seconds for each call (10; for shard drain 600)")
+      ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--watch", typed.options.watch_seconds,
                  "Repeat a command that only reads, with so many seconds between")
       ->check(CLI::Range(0.1, 3600.0));
@@ -130,6 +135,18 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
         ->envname("KAON_CHECKPOINT_DIR")
         ->required();
   }
+}
+
+void AddShardCommands(CLI::App& app, Typed& typed) {
+  CLI::App* shard = app.add_subcommand("shard", "One shard");
+  shard->require_subcommand(1);
+  shard->fallthrough();
+  CLI::App* drain =
+      AddCommand(*shard, "drain", "End its process between two steps; a supervisor starts it again",
+                 Command::kShardDrain, typed);
+  drain->add_option("N", typed.options.shard_index, "Its index, from 0, as status shows it")
+      ->required();
+  drain->add_flag("--wait", typed.options.wait, "Until it is back and steps go on");
 }
 
 // Adds the FIELD=VALUE arguments of `group set` and `job set`.
@@ -267,6 +284,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
                             : std::string();
       });
   AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
+  AddShardCommands(app, typed);
   AddCheckpointCommands(app, typed);
   AddPreflight(app, typed);
   AddVerifyNumerics(app, typed);
@@ -320,6 +338,8 @@ absl::Status Resolve(Typed& typed) {
   options.json = typed.output == "json";
   options.yaml = typed.output == "yaml";
   options.wide = typed.output == "wide";
+  if (options.command == Command::kShardDrain) options.timeout_seconds = kDrainSeconds;
+  if (typed.timeout_seconds.has_value()) options.timeout_seconds = *typed.timeout_seconds;
   if (typed.effective) options.command = Command::kJobEffective;
   if (typed.events) options.command = Command::kStatusEvents;
   if (typed.phases) options.command = Command::kStepPhases;
@@ -376,6 +396,7 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointExport:
     case Command::kCheckpointImport:
     case Command::kCheckpointRestore:
+    case Command::kShardDrain:
       return false;
     case Command::kStatus:
     case Command::kStatusEvents:

@@ -38,6 +38,7 @@ enum class Command {
   kCheckpointRestore,
   kCheckpointCreate,
   kCheckpointDelete,
+  kShardDrain,
   kWorkerList,
   kPreflight,
   // kPreflight on numbers that the user gives, without a cluster.
@@ -69,6 +70,9 @@ struct Options {
   std::string filter;
   // parameter: its whole name.
   std::string parameter;
+  // shard drain: its index, and whether to wait until it is back.
+  uint32_t shard_index = 0;
+  bool wait = false;
   // steps: how many of the newest steps to show.
   uint32_t limit = 20;
   // group set: the group, its FIELD=VALUE settings, and the expected revision of the job; unset =

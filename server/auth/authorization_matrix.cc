@@ -56,6 +56,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteJob", kAdmins},
     {"/kaon.v1.Admin/ListJobs", kViewers},
+    {"/kaon.v1.Admin/DrainShard", kAdmins},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/steady_clock.h"
 #include "proto/ballot.h"
+#include "server/coordinator/machine/entry_name.h"
 #include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
@@ -83,6 +85,8 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     if (plan.has_restore() || plan.has_rollback() || plan.has_job_deletion())
       health_.SetReason(kCheckpointCause, "");
     if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
+    const std::string line = step_log_.Line(message.decision(), NameOfEntry(plan), SteadyNow());
+    LOG_IF(INFO, !line.empty()) << line;
   }
 }
 

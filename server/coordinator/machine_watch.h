@@ -4,6 +4,7 @@
 // - To the health service: the job is stopped, or its state is damaged.
 // - To the event counts: takeovers, rounds, control entries, checkpoints, lost workers, and workers
 //   whose gradient norms are far from the others'.
+// - To the log: the entries that this coordinator decided, steps once a minute.
 //
 // Owned by CoordinatorServer; called by the loop's thread unless a method says otherwise.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
@@ -20,6 +21,7 @@
 #include "server/coordinator/machine/step_machine.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/monitor/step_log.h"
 
 namespace kaon::coordinator {
 
@@ -58,6 +60,7 @@ class MachineWatch {
   uint64_t reopened_round_ = 0;
   uint64_t decided_position_ = 0;
   DecisionTimes decision_times_;
+  monitor::StepLog step_log_;
 };
 
 }  // namespace kaon::coordinator

@@ -5,6 +5,7 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -184,7 +185,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
                            ? BuildInMemory(config, std::move(options))
                            : BuildOnDisk(config, std::move(options)));
-  loop_->Start(*journal_, snapshots_.get());
+  // As a supervisor ends it: RunServer waits for the signal.
+  loop_->Start(*journal_, snapshots_.get(), [] { kill(getpid(), SIGTERM); });
   KAON_RETURN_IF_ERROR(StartSessions(config));
   data_service_ = std::make_unique<ShardDataService>(*loop_);
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);

@@ -120,6 +120,20 @@ absl::Status SnapshotThread::BeginLocked(ShardCore& core) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> SnapshotThread::TakeForDrain(ShardCore& core, uint64_t attempt) {
+  MutexLock lock(mu_);
+  if (status_.in_progress()) return false;
+  const uint64_t applied = core.machine().applied_position();
+  if (!core.machine().weights_loaded() || status_.position() == applied) return true;
+  if (drained_by_ == attempt && newest_ == applied) {
+    return absl::ResourceExhaustedError(absl::StrCat("no snapshot: ", status_.problem()));
+  }
+  KAON_RETURN_IF_ERROR(BeginLocked(core));
+  drained_by_ = attempt;
+  newest_ = applied;
+  return false;
+}
+
 bool SnapshotThread::AwaitEndLocked(absl::Time deadline) {
   while (status_.in_progress() && !stopping_) {
     const absl::Duration left = deadline - SteadyNow();

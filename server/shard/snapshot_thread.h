@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -70,6 +71,10 @@ class SnapshotThread {
   void OnStarted(ShardCore& core, uint64_t appended_bytes);
   // Tells that an entry has taken effect, and how many bytes the journal has appended.
   void OnApplied(ShardCore& core, uint64_t appended_bytes);
+  // Returns whether a snapshot of the newest entry is whole, so that a restart replays nothing.
+  // Begins one in the first call with this `attempt`. Returns why it cannot be written. Not for a
+  // schedule.
+  absl::StatusOr<bool> TakeForDrain(ShardCore& core, uint64_t attempt);
   // Tells that the decision of `position`, and all before it, are durable in the journal. Any
   // thread.
   void OnDurable(uint64_t position);
@@ -136,6 +141,8 @@ class SnapshotThread {
   bool due_ = false;
   // Growth before that: bytes that the start replayed.
   uint64_t replayed_bytes_;
+  // Attempt of the newest drain for which a snapshot was begun.
+  std::optional<uint64_t> drained_by_;
 
   mutable Mutex mu_;
   CondVar wake_;

@@ -143,8 +143,10 @@ void StepLoop::WritePart(std::unique_ptr<StateFreeze> freeze, PartOptions part) 
   });
 }
 
-void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots) {
+void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots,
+                     std::function<void()> end_process) {
   core_.FinishReplay();
+  end_process_ = std::move(end_process);
   journal_ = &journal;
   snapshots_ = snapshots;
   if (snapshots_ != nullptr) snapshots_->OnStarted(core_, journal_->appended_bytes());
@@ -335,9 +337,43 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
     core_.OnControl(stream, message, received);
     NotePlan(before);
     Deliver();
+    if (message.has_drain()) OnDrain(stream, message);
     core_.OnReady(stream, SteadyNow());
     done();
   });
+}
+
+void StepLoop::OnDrain(StreamId stream, const v1::CoordinatorToShard& message) {
+  const ShardMachine& machine = core_.machine();
+  // The machine has refused any other ballot.
+  if (!machine.promise_durable() || proto::Compare(message.ballot(), machine.promised()) != 0) {
+    return;
+  }
+  if (message.drain().end()) {
+    LOG(INFO) << "shard " << machine.shard() << ": drained at position "
+              << machine.applied_position() << " by order of " << message.holder_address();
+    if (end_process_) end_process_();
+    return;
+  }
+  const absl::StatusOr<bool> ready =
+      snapshots_ != nullptr
+          ? snapshots_->TakeForDrain(core_, message.drain().attempt())
+          : absl::FailedPreconditionError("this shard takes no snapshots and cannot be drained");
+  v1::ShardToCoordinator reply;
+  reply.set_shard(machine.shard());
+  *reply.mutable_promised() = machine.promised();
+  reply.mutable_drain()->set_attempt(message.drain().attempt());
+  reply.mutable_drain()->set_ready(ready.ok() && *ready);
+  reply.mutable_drain()->set_error_code(static_cast<uint32_t>(ready.status().code()));
+  reply.mutable_drain()->set_error(std::string(ready.status().message()));
+  ControlSink sink;
+  {
+    MutexLock lock(mu_);
+    const auto found = sinks_.find(stream);
+    if (found == sinks_.end()) return;
+    sink = found->second;
+  }
+  sink.send(std::move(reply));
 }
 
 void StepLoop::CloseStream(StreamId stream) {

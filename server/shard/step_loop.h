@@ -25,12 +25,12 @@
 #include "server/journal/journal.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/monitor/step_log.h"
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/shard_files.h"
 #include "server/shard/shard_host.h"
 #include "server/shard/snapshot_thread.h"
-#include "server/shard/step_log.h"
 #include "server/shard/step_phases.h"
 
 namespace kaon::shard {
@@ -78,8 +78,10 @@ class StepLoop final : private ShardHost {
   const ShardMachine& machine() const { return core_.machine(); }
   // Ends the replay and starts the step thread. Both arguments live until Stop. The journal is
   // destroyed before the loop, whose gradients it reads. `snapshots` is null if none are taken.
-  // Called once, before all that follows.
-  void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr);
+  // `end_process` begins the orderly end of a drained shard; it must not block. Called once, before
+  // all that follows.
+  void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr,
+             std::function<void()> end_process = nullptr);
 
   // The journal's thread calls this around each write of a gradient (DiskJournal::Options).
   void OnGradientWrite(bool writing);
@@ -147,6 +149,8 @@ class StepLoop final : private ShardHost {
   // Carries out the outputs of the core.
   void Deliver();
   void Append(AppendJournal append);
+  // Answers the holder's order to drain.
+  void OnDrain(StreamId stream, const v1::CoordinatorToShard& message);
   // Logs and counts the facts of a record, of a refusal, or of the plan that is accepted now.
   void Note(const journal::Record& record);
   void NoteRefused(const std::string& peer, const v1::Refused& refused);
@@ -158,6 +162,7 @@ class StepLoop final : private ShardHost {
   // Constant once started.
   journal::Journal* journal_ = nullptr;
   SnapshotThread* snapshots_ = nullptr;
+  std::function<void()> end_process_;
 
   Mutex mu_;
   CondVar wake_;
@@ -172,7 +177,7 @@ class StepLoop final : private ShardHost {
   StepPhases phases_;
   // Innermost timer of the step thread.
   PhaseTimer* innermost_ = nullptr;
-  StepLog step_log_;
+  monitor::StepLog step_log_;
   // Used by the journal's thread.
   std::optional<PhaseTimer> gradient_write_;
   // Used by the step thread, except accumulator() and publisher().

@@ -24,8 +24,9 @@ enum class Sent { kSound, kOverflow, kSpike };
 constexpr double kThreshold = 100;
 constexpr double kBaseRate = 0.02;
 constexpr double kMultiplier = 0.75;
+constexpr double kGroupMultiplier = 0.3;
 constexpr int kSteps = 60;
-// A product of three factors, each rounded.
+// A product of four factors, each rounded.
 constexpr double kFewUnits = 4 * std::numeric_limits<double>::epsilon();
 
 v1::JobDefinition OneParameterJob() {
@@ -69,7 +70,8 @@ class Steps {
     v1::StepBody& step = *plan.mutable_step();
     step.set_kind(v1::STEP_KIND_TRAIN);
     step.set_loss_scale(decision().next_loss_scale());
-    job::AddRates(job_.definition(), decision().applied_updates(), kMultiplier, step);
+    job::AddRates(job_.definition(), decision().applied_updates(),
+                  {kMultiplier, {{"adamw", kGroupMultiplier}}}, step);
     const float spike = sent == Sent::kSpike ? 2 * kThreshold : 0.5f;
     const std::vector<float> gradient = {
         sent == Sent::kOverflow ? std::numeric_limits<float>::infinity() : spike};
@@ -151,7 +153,8 @@ double RateError(const v1::Schedule& schedule, const reference::ScheduleShape& s
   int64_t applied = 0;
   for (int step = 0; step < kSteps; ++step) {
     const Sent sent = SentAt(step);
-    const double expected = kBaseRate * reference::FactorAt(shape, applied) * kMultiplier;
+    const double expected =
+        kBaseRate * reference::FactorAt(shape, applied) * kMultiplier * kGroupMultiplier;
     steps.Take(sent, backend);
     const double off = std::fabs(steps.body().rates(0).learning_rate() - expected) / kBaseRate;
     if (!(off <= error)) error = off;

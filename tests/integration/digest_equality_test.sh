@@ -49,10 +49,11 @@ compare 2 2 --push-dtype bfloat16 --pull-dtype float16
 compare 3 2 --push-dtype float16 --pull-dtype bfloat16
 # The norm is about 1, so the floor holds in every step.
 compare 2 2 --clip-scope all --muon-clip-policy clip --norm-mode add_eps --clip-floor 0.25
+compare 2 2 --group-multiplier muon=0.5 --group-multiplier adamw=0.1
 # T17: matrices and arrays of several pieces each, with 1, 2 and 8 compute threads.
 SMALL=(--hidden 416 --embedding 8 --batch-size 96 --report-every 1)
 for threads in 1 2 8; do KAON_THREADS=$threads compare 1 1; done
 
-# Runs with other numbers of shards and threads are equal: of 9 + 1 + 5 + 3 runs, 8 are different.
-[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 8 ] || fail "digests: ${digests[*]}"
+# Runs with other numbers of shards and threads are equal: of 9 + 1 + 6 + 3 runs, 9 are different.
+[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 9 ] || fail "digests: ${digests[*]}"
 finish

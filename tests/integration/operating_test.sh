@@ -23,6 +23,8 @@ check_rotation() {
 run_section $page "Three machines"
 run_section $page "Size"
 said "the job fits"
+run_section $page "Rolling restart"
+said SUMMARY
 run_section $page "By openssl"
 run_section $page "Rotation"
 said '"final_step": *30|SUMMARY'

@@ -85,16 +85,29 @@ runs() { kill -0 "$(cat "$work/$1-$2.pid")" 2>/dev/null; }
 
 # stop MACHINE NAME [SIGNAL]: ends a service, by -9 unless another signal is given.
 stop() {
+  touch "$work/$1-$2.stopped"
   ! runs "$1" "$2" || signal "$1" "$2" "${3:-KILL}"
-  wait "$(cat "$work/$1-$2.pid")" 2>/dev/null || true
-  rm "$work/$1-$2.pid"
+  wait "${supervisor[$1-$2]}" || true
+  rm "$work/$1-$2".{pid,stopped}
+}
+
+# supervise NAME MACHINE SCRIPT: runs a service again each time that it ends with status 0.
+supervise() {
+  while [ ! -e "$work/$1.stopped" ]; do
+    (on "$2" "$3" service) >>"$work/$1.log" 2>&1 &
+    echo $! >"$work/$1.pid"
+    wait $! || return 0
+  done
 }
 
 # start MACHINE NAME SCRIPT: a service.
+declare -A supervisor
 start() {
-  [ ! -e "$work/$1-$2.pid" ] || stop "$1" "$2" TERM
-  (on "$1" "$3" service) >>"$work/$1-$2.log" 2>&1 &
-  echo $! >"$work/$1-$2.pid"
+  local name=$1-$2
+  [ ! -e "$work/$name.pid" ] || stop "$1" "$2" TERM
+  supervise "$name" "$1" "$3" 2>/dev/null &
+  supervisor[$name]=$!
+  until [ -s "$work/$name.pid" ]; do sleep 0.05; done
 }
 
 # run_block FILE HEAD

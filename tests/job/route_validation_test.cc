@@ -5,7 +5,9 @@
 
 #include <ctime>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
@@ -90,13 +92,23 @@ TEST(RouteValidationTest, AStepsMultiplierIsAFactorOfEveryProduct) {
   definition.mutable_groups(0)->mutable_muon()->set_scale_extra(1e38);
   definition.mutable_groups(1)->set_weight_decay(500);
   const v1::RegisterBody job = *Resolve(definition);
-  const auto refusal = [&job](double multiplier) {
-    return std::string(
-        ValidateMultiplier(job.definition().groups(), job.definition(), job.placement(), multiplier)
-            .message());
+  const auto refusal = [&job](double multiplier, std::map<std::string, double> groups = {}) {
+    return std::string(ValidateMultipliers(job.definition().groups(), job.definition(),
+                                           job.placement(), {multiplier, std::move(groups)})
+                           .message());
   };
   EXPECT_EQ(refusal(1), "");
   EXPECT_EQ(refusal(2), "");
+  EXPECT_EQ(refusal(20, {{"matrices", 0.1}, {"scalars", 0.1}}), "");
+  EXPECT_THAT(refusal(1, {{"scalars", 2.5}}),
+              HasSubstr("weight_decay 500 * weight_decay_multiplier 1 * lr 0.001 * "
+                        "learning_rate_multiplier 1 * multiplier of the group 2.5 * "
+                        "lr_multiplier 1 is 1.25, must be 0 .. 1"));
+  EXPECT_THAT(refusal(1, {{"matrices", 1e39}}),
+              HasSubstr("group matrices: lr 1 * learning_rate_multiplier 1 * multiplier of the "
+                        "group 1e+39 is 1e+39, must be 0 .. 3.40282e+38"));
+  EXPECT_EQ(refusal(1, {{"nowhere", 1}}),
+            "group_multipliers names group \"nowhere\", must be one of matrices, scalars");
   EXPECT_THAT(refusal(2.5), HasSubstr("parameter h.bias, group scalars: decay of a step, "
                                       "weight_decay 500 * weight_decay_multiplier 1 * lr 0.001 * "
                                       "learning_rate_multiplier 2.5 * lr_multiplier 1 is 1.25"));

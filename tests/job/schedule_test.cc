@@ -96,14 +96,26 @@ TEST(ScheduleTest, EveryGroupKeepsItsOwnRate) {
   scalars.set_lr(0.001);
   *scalars.mutable_schedule() = Make(v1::SCHEDULE_KIND_LINEAR, 0, 4, 0);
   v1::StepBody first;
-  AddRates(job, 0, 1, first);
+  AddRates(job, 0, {}, first);
   EXPECT_EQ(first.rates(0).group(), "matrices");
   EXPECT_EQ(first.rates(0).learning_rate(), 0.02);
   EXPECT_EQ(first.rates(1).learning_rate(), 0.001);
   v1::StepBody second;
-  AddRates(job, 2, 0.5, second);
+  AddRates(job, 2, {0.5, {}}, second);
   EXPECT_EQ(second.rates(0).learning_rate(), 0.02 * 0.5);
   EXPECT_EQ(second.rates(1).learning_rate(), 0.001 * 0.5 * 0.5);
+  v1::StepBody third;
+  AddRates(job, 2, {0.5, {{"scalars", 0.1}}}, third);
+  EXPECT_EQ(third.rates(0).learning_rate(), second.rates(0).learning_rate());
+  EXPECT_EQ(third.rates(1).learning_rate(), 0.001 * 0.5 * 0.5 * 0.1);
+}
+
+TEST(ScheduleTest, MultipliersSayWhatTheyAre) {
+  EXPECT_EQ(RateMultipliers().Text(), "1");
+  const RateMultipliers two{0.5, {{"adamw", 2}, {"muon", 0.1}}};
+  EXPECT_EQ(two.Text(), "0.5 (adamw 2, muon 0.1)");
+  EXPECT_EQ(two.OfGroup("muon"), 0.1);
+  EXPECT_EQ(two.OfGroup("sgd"), 1);
 }
 
 }  // namespace

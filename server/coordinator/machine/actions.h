@@ -99,6 +99,12 @@ struct ReplyCreate {
   std::string holder_address;
 };
 
+struct ReplyDrain {
+  CallId call = 0;
+  absl::StatusOr<v1::DrainShardResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+
 // Every part is durable: write the manifest; answer with OnCheckpointFinished. Without parts the
 // checkpoint is abandoned: remove its files; no caller waits for that.
 struct FinishCheckpoint {
@@ -134,7 +140,7 @@ struct WakeAt {
 
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
-                 ReplyRestore, ReplyDelete, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed,
+                 ReplyRestore, ReplyDelete, ReplyCreate, ReplyDrain, FinishCheckpoint, AwaitEvent, AwaitFailed,
                  ReadRecord, WakeAt>;
 using Actions = std::vector<CoordinatorAction>;
 

@@ -56,10 +56,10 @@ absl::Status CheckBegun(const v1::GroupChangeBody& change, const JobState& job,
     KAON_RETURN_IF_ERROR(job::ValidateContributions(member.micro_batches(),
                                                     definition.parameters_size(), world_size));
   }
-  for (const double multiplier : membership.BegunMultipliers(job.NextStep())) {
+  for (const job::RateMultipliers& multipliers : membership.BegunMultipliers(job.NextStep())) {
     KAON_RETURN_IF_ERROR(
-        job::ValidateMultiplier(change.groups().empty() ? definition.groups() : change.groups(),
-                                definition, job.registration->placement(), multiplier));
+        job::ValidateMultipliers(change.groups().empty() ? definition.groups() : change.groups(),
+                                 definition, job.registration->placement(), multipliers));
   }
   return absl::OkStatus();
 }

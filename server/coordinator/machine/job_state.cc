@@ -55,7 +55,8 @@ void JobState::Append(v1::StepRecord decided) {
   }
 }
 
-v1::StepPlan JobState::PlanStep(const std::vector<v1::Member>& members, double multiplier) const {
+v1::StepPlan JobState::PlanStep(const std::vector<v1::Member>& members,
+                                const job::RateMultipliers& multipliers) const {
   v1::StepPlan plan;
   plan.set_job(registration->definition().name());
   v1::StepBody& step = *plan.mutable_step();
@@ -65,7 +66,7 @@ v1::StepPlan JobState::PlanStep(const std::vector<v1::Member>& members, double m
     step.set_kind(v1::STEP_KIND_TRAIN);
     // Rule 8: "The loss scale of t comes from StepRecord(t-1) only".
     step.set_loss_scale(record->decision().next_loss_scale());
-    job::AddRates(registration->definition(), record->decision().applied_updates(), multiplier,
+    job::AddRates(registration->definition(), record->decision().applied_updates(), multipliers,
                   step);
   } else {
     step.set_kind(v1::STEP_KIND_LOAD_WEIGHTS);

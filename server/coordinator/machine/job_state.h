@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "job/schedule.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -33,7 +34,8 @@ struct JobState {
   uint32_t WorldSize() const { return registration ? registration->definition().world_size() : 0; }
   // Returns the plan of the next step, but for what every plan has. Requires a registration and,
   // for a train step, the record before it.
-  v1::StepPlan PlanStep(const std::vector<v1::Member>& members, double multiplier) const;
+  v1::StepPlan PlanStep(const std::vector<v1::Member>& members,
+                        const job::RateMultipliers& multipliers) const;
   // Returns what workers are told of the job, but for shard addresses and the reason it stopped.
   // Requires a registration.
   v1::JobDescription Describe() const;

@@ -20,14 +20,9 @@ uint32_t MicroBatches(const v1::BeginStepRequest& request) {
   return request.micro_batches() == 0 ? 1 : request.micro_batches();
 }
 
-// Returns 1 if the request has none.
-double Multiplier(const v1::BeginStepRequest& request) {
-  return request.has_learning_rate_multiplier() ? request.learning_rate_multiplier() : 1;
-}
-
 absl::Status CheckShare(const v1::BeginStepRequest& request) {
   const double weight = request.token_weight();
-  KAON_RETURN_IF_ERROR(job::ValidateShare(weight, MicroBatches(request), Multiplier(request)));
+  KAON_RETURN_IF_ERROR(job::ValidateShare(weight, MicroBatches(request), MultipliersOf(request)));
   if (request.step() != 0) return absl::OkStatus();
   // The initial weights are pushed as one contribution that is divided by nothing.
   if (request.rank() != 0) {
@@ -51,10 +46,22 @@ absl::Status RankTaken(uint32_t rank) {
   return absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process"));
 }
 
-absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step) {
+job::RateMultipliers MultipliersOf(const v1::BeginStepRequest& request) {
+  job::RateMultipliers multipliers;
+  if (request.has_learning_rate_multiplier()) {
+    multipliers.step = request.learning_rate_multiplier();
+  }
+  for (const auto& [group, factor] : request.group_multipliers()) {
+    if (factor != 1) multipliers.groups[group] = factor;
+  }
+  return multipliers;
+}
+
+absl::Status MultipliersRefused(uint32_t rank, const job::RateMultipliers& multipliers,
+                                const job::RateMultipliers& agreed, uint64_t step) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "learning_rate_multiplier is ", multiplier, " from rank ", rank, ", the ranks agreed on ",
-      agreed, " for step ", step, ": use the same on every rank"));
+      "learning_rate_multiplier is ", multipliers.Text(), " from rank ", rank,
+      ", the ranks agreed on ", agreed.Text(), " for step ", step, ": use the same on every rank"));
 }
 
 void Membership::Reset(uint32_t world_size) {
@@ -170,19 +177,20 @@ absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
 
 absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
   const Begun begun{request.step(), request.token_weight(), MicroBatches(request),
-                    Multiplier(request)};
+                    MultipliersOf(request)};
   const uint32_t rank = request.rank();
   if (HasBegun(rank, begun.step)) {
     // Rule 6: "Begin(t) of one attempt is immutable".
     const Begun& before = *workers_.at(rank).begun;
     if (before.token_weight == begun.token_weight && before.micro_batches == begun.micro_batches &&
-        before.multiplier == begun.multiplier) {
+        before.multipliers == begun.multipliers) {
       return absl::OkStatus();
     }
     return absl::AlreadyExistsError(absl::StrCat(
         "rank ", rank, " has begun step ", begun.step, " with token_weight ", before.token_weight,
-        ", micro_batches ", before.micro_batches, ", learning_rate_multiplier ", before.multiplier,
-        "; now it says ", begun.token_weight, ", ", begun.micro_batches, ", ", begun.multiplier));
+        ", micro_batches ", before.micro_batches, ", learning_rate_multiplier ",
+        before.multipliers.Text(), "; now it says ", begun.token_weight, ", ", begun.micro_batches,
+        ", ", begun.multipliers.Text()));
   }
   workers_.at(rank).begun = begun;
   last_begun_ = rank;
@@ -270,41 +278,41 @@ std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
   return members;
 }
 
-Membership::Agreed Membership::AgreeOnMultiplier(uint64_t step) {
+Membership::Agreed Membership::AgreeOnMultipliers(uint64_t step) {
   const std::vector<v1::Member> members = MembersOf(step);
   CHECK(!members.empty()) << "nobody has begun step " << step;
-  std::map<double, int> votes;
-  for (const v1::Member& member : members) ++votes[workers_.at(member.rank()).begun->multiplier];
+  std::map<job::RateMultipliers, int> votes;
+  for (const v1::Member& member : members) ++votes[workers_.at(member.rank()).begun->multipliers];
   Agreed agreed;
   int most = 0;
   for (const v1::Member& member : members) {
-    const double multiplier = workers_.at(member.rank()).begun->multiplier;
-    if (votes[multiplier] > most) {
-      most = votes[multiplier];
-      agreed.multiplier = multiplier;
+    const job::RateMultipliers& multipliers = workers_.at(member.rank()).begun->multipliers;
+    if (votes[multipliers] > most) {
+      most = votes[multipliers];
+      agreed.multipliers = multipliers;
     }
   }
   for (const v1::Member& member : members) {
     std::optional<Begun>& begun = workers_.at(member.rank()).begun;
-    if (begun->multiplier == agreed.multiplier) continue;
-    agreed.refused[member.rank()] = begun->multiplier;
+    if (begun->multipliers == agreed.multipliers) continue;
+    agreed.refused[member.rank()] = begun->multipliers;
     begun.reset();
   }
   return agreed;
 }
 
-std::set<double> Membership::BegunMultipliers(uint64_t step) const {
-  std::set<double> multipliers;
+std::set<job::RateMultipliers> Membership::BegunMultipliers(uint64_t step) const {
+  std::set<job::RateMultipliers> multipliers;
   for (const auto& [rank, worker] : workers_) {
-    if (HasBegun(rank, step)) multipliers.insert(worker.begun->multiplier);
+    if (HasBegun(rank, step)) multipliers.insert(worker.begun->multipliers);
   }
   return multipliers;
 }
 
-std::optional<double> Membership::LastMultiplier(uint64_t step) const {
+std::optional<job::RateMultipliers> Membership::LastMultipliers(uint64_t step) const {
   const std::optional<uint32_t> rank = AnyThatHasBegun(step);
   if (!rank) return std::nullopt;
-  return workers_.at(*rank).begun->multiplier;
+  return workers_.at(*rank).begun->multipliers;
 }
 
 std::vector<WorkerSnapshot> Membership::Snapshot() const {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "job/schedule.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 
@@ -28,15 +29,18 @@ struct WorkerSnapshot {
 
 // ABORTED: another process took the rank.
 absl::Status RankTaken(uint32_t rank);
-// INVALID_ARGUMENT: `rank` began `step` with another learning-rate multiplier than the agreed one.
-absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step);
+// Returns the learning-rate multipliers of a request; groups with 1 are left out.
+job::RateMultipliers MultipliersOf(const v1::BeginStepRequest& request);
+// INVALID_ARGUMENT: `rank` began `step` with other multipliers than the agreed ones.
+absl::Status MultipliersRefused(uint32_t rank, const job::RateMultipliers& multipliers,
+                                const job::RateMultipliers& agreed, uint64_t step);
 
 class Membership {
  public:
   struct Agreed {
-    double multiplier = 1;
+    job::RateMultipliers multipliers;
     // Multipliers by rank of the members that differ.
-    std::map<uint32_t, double> refused;
+    std::map<uint32_t, job::RateMultipliers> refused;
   };
 
   // Forgets every worker. Ranks are 0 .. world_size-1 from now on.
@@ -85,15 +89,15 @@ class Membership {
                   uint64_t step) const;
   // Returns the ranks that have begun `step` and are not lost, in rank order.
   std::vector<v1::Member> MembersOf(uint64_t step) const;
-  // Requires AllBegun(step). Agrees on the learning-rate multiplier of the step: that of most
-  // members; in a tie, that of the lowest rank. A member that differs has not begun the step any
+  // Requires AllBegun(step). Agrees on the learning-rate multipliers of the step: those of most
+  // members; in a tie, those of the lowest rank. A member that differs has not begun the step any
   // more.
-  Agreed AgreeOnMultiplier(uint64_t step);
+  Agreed AgreeOnMultipliers(uint64_t step);
   // Returns the learning-rate multipliers that ranks have begun the step with, each once.
-  std::set<double> BegunMultipliers(uint64_t step) const;
-  // Returns the multiplier of the rank that began the step last, or of another rank that has begun
+  std::set<job::RateMultipliers> BegunMultipliers(uint64_t step) const;
+  // Returns the multipliers of the rank that began the step last, or of another rank that has begun
   // it; nothing if none has.
-  std::optional<double> LastMultiplier(uint64_t step) const;
+  std::optional<job::RateMultipliers> LastMultipliers(uint64_t step) const;
   bool HasBegun(uint32_t rank, uint64_t step) const;
   // Returns the ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
@@ -105,7 +109,7 @@ class Membership {
     uint64_t step = 0;
     double token_weight = 0;
     uint32_t micro_batches = 0;
-    double multiplier = 0;
+    job::RateMultipliers multipliers;
   };
   struct Worker {
     v1::Attempt attempt;

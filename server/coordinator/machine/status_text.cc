@@ -44,8 +44,12 @@ std::string RanksText(std::vector<uint32_t> ranks) {
 std::string ReadyText(const StatusFacts& facts) {
   if (!facts.job.registration) return IdleText(facts.shards);
   const uint64_t step = facts.job.NextStep();
-  return absl::StrCat(facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights",
-                      ": waiting for ", RanksText(facts.membership.MissingRanks(step)),
+  const std::string what =
+      facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights";
+  if (facts.drained) {
+    return absl::StrCat(what, ": waiting for shard ", *facts.drained, ", which is being drained");
+  }
+  return absl::StrCat(what, ": waiting for ", RanksText(facts.membership.MissingRanks(step)),
                       LostText(facts.membership.lost()));
 }
 

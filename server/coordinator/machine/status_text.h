@@ -3,6 +3,7 @@
 #define KAON_SERVER_COORDINATOR_MACHINE_STATUS_TEXT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct StatusFacts {
   const v1::StepPlan& plan;
   // Members of the open round that have no stream open, ascending.
   std::vector<uint32_t> absent;
+  // Shard for whose drain the next step waits.
+  std::optional<int> drained;
 };
 
 // Returns by shard why it takes no part; empty if it does.

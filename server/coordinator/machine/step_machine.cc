@@ -19,23 +19,6 @@ namespace kaon::coordinator {
 
 namespace {
 
-ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
-  ElectionOptions election;
-  election.num_shards = static_cast<int>(options.shard_addresses.size());
-  election.incarnation_high = options.incarnation_high;
-  election.incarnation_low = options.incarnation_low;
-  election.seed = options.seed;
-  election.takeover = options.takeover;
-  return election;
-}
-
-PlacementLimits LimitsOf(const StepMachineOptions& options) {
-  PlacementLimits limits;
-  limits.num_shards = static_cast<int>(options.shard_addresses.size());
-  limits.shard_capacity_bytes = options.shard_capacity_bytes;
-  return limits;
-}
-
 // Returns false for a late refusal of an older round or ballot.
 bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
   return refused.position() == plan.position() && refused.round() == plan.round() &&
@@ -51,7 +34,8 @@ StepMachine::StepMachine(StepMachineOptions options)
       shards_(options_.shard_addresses.size()),
       watch_(2 * options_.heartbeat),
       restores_(limits_),
-      checkpoints_(options_) {}
+      checkpoints_(options_),
+      drains_(options_.seed) {}
 
 void StepMachine::Do(CoordinatorAction action) {
   std::visit(
@@ -133,6 +117,9 @@ void StepMachine::Tick(absl::Time now) {
   LoseWorkers(now);
   Do(checkpoints_.Tick(now));
   AskForParts();
+  // Steps that waited for a drain go on after it failed.
+  MaybeOpenStepRound();
+  AskToDrain();
   ReadStepRecord();
   Do(WakeAt{now + options_.heartbeat});
 }
@@ -151,6 +138,7 @@ void StepMachine::OnShardConnected(int shard) {
 void StepMachine::OnShardDisconnected(int shard, const absl::Status& why) {
   shards_[shard].connected = false;
   shards_[shard].ended = why;
+  Do(drains_.OnDisconnected(shard, why, job_));
 }
 
 void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now) {
@@ -189,6 +177,10 @@ void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl
       break;
     case v1::ShardToCoordinator::kCheckpoint:
       Do(checkpoints_.OnReport(shard, message.checkpoint(), restores_.InUse(job_)));
+      break;
+    case v1::ShardToCoordinator::kDrain:
+      Do(drains_.OnReport(shard, message.drain()));
+      AskToDrain();
       break;
     default:
       break;
@@ -233,6 +225,7 @@ void StepMachine::FailChanges(const absl::Status& status) {
   Do(restores_.End(status, job_));
   Do(deletions_.End(status, job_));
   Do(checkpoints_.Abandon(status));
+  Do(drains_.End(status));
 }
 
 void StepMachine::OnState(int shard, const v1::ShardState& state) {
@@ -308,6 +301,7 @@ void StepMachine::OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepR
 
 void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   const std::string problem = absl::StrCat("shard ", shard, ": ", refused.detail());
+  Do(drains_.OnRefused(shard, refused));
   if (refused.reason() == v1::REFUSAL_REASON_DATA_LOSS) {
     Stop(absl::DataLossError(problem));
   } else if (refused.decision()) {
@@ -461,6 +455,7 @@ void StepMachine::ForgetSharesOutOfRange() {
 
 void StepMachine::OpenNext() {
   if (!OpenDeletion() && !OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
+  AskToDrain();
 }
 
 // Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all
@@ -470,16 +465,17 @@ void StepMachine::MaybeOpenStepRound() {
   const uint64_t step = job_.NextStep();
   if (!stopped_.ok() || !job_.registration) return;
   if (phase_ != Phase::kReady && !OpenPlan().has_step()) return;
+  if (phase_ == Phase::kReady && drains_.shard()) return;
   if (!membership_.AllBegun(step)) return;
   // A worker that is back after it was lost takes part in the next round, but needs no new one.
   if (phase_ == Phase::kRound &&
       (membership_.AreMembers(plan_.step().members(), step) || Mutated(Mutation::kStaleMembers))) {
     return;
   }
-  const Membership::Agreed agreed = membership_.AgreeOnMultiplier(step);
+  const Membership::Agreed agreed = membership_.AgreeOnMultipliers(step);
   // The step waits for the ranks that differ as for any absent worker.
   if (!agreed.refused.empty()) return Do(results_.RefuseMultipliers(agreed, step));
-  OpenRound(job_.PlanStep(membership_.MembersOf(step), agreed.multiplier));
+  OpenRound(job_.PlanStep(membership_.MembersOf(step), agreed.multipliers));
 }
 
 void StepMachine::OpenRound(v1::StepPlan plan) {

@@ -20,6 +20,7 @@
 #include "kaon/v1/coordinator.pb.h"
 #include "server/coordinator/machine/actions.h"
 #include "server/coordinator/machine/checkpoints.h"
+#include "server/coordinator/machine/drains.h"
 #include "server/coordinator/machine/election.h"
 #include "server/coordinator/machine/grad_norm_watch.h"
 #include "server/coordinator/machine/group_changes.h"
@@ -66,6 +67,7 @@ class StepMachine {
   void Restore(CallId call, const RestoreOrder& order);
   void DeleteJob(CallId call, const v1::DeleteJobRequest& request);
   void CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request);
+  void DrainShard(CallId call, const v1::DrainShardRequest& request);
   // Takes the answer to a FinishCheckpoint with parts.
   void OnCheckpointFinished(uint64_t attempt, const absl::StatusOr<v1::CheckpointSummary>& summary);
   // Forgets a call whose caller is gone: no action answers it. A change that is not planned yet is
@@ -95,6 +97,8 @@ class StepMachine {
   void SendPhaseMessage(int shard);
   void SendHeartbeat(int shard);
   void AskForParts();
+  // Sends the order of a drain if no entry is open.
+  void AskToDrain();
 
   void Stand();
   void StepDown();
@@ -195,6 +199,7 @@ class StepMachine {
   Restores restores_;
   JobDeletions deletions_;
   Checkpoints checkpoints_;
+  Drains drains_;
   Actions actions_;
 };
 

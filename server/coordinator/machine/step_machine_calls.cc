@@ -94,8 +94,8 @@ absl::Status StepMachine::CheckAdmin(const std::string& job) const {
 }
 
 StatusFacts StepMachine::Facts() const {
-  StatusFacts facts{phase_, stopped_, HolderHint(), options_.takeover, shards_, job_, membership_,
-                    plan_,  {}};
+  StatusFacts facts{phase_,      stopped_, HolderHint(), options_.takeover, shards_, job_,
+                    membership_, plan_,    {},           drains_.shard()};
   if (phase_ != Phase::kRound) return facts;
   const std::set<uint32_t> there = results_.RanksThatAwait(plan_.step().step());
   for (const v1::Member& member : plan_.step().members()) {
@@ -262,18 +262,18 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   watch_.Heard(rank);
   membership_.Regain(rank);
   // A plan with rates out of range would stop the job.
-  if (request.has_learning_rate_multiplier() &&
-      membership_.LastMultiplier(job_.NextStep()) != request.learning_rate_multiplier()) {
-    KAON_RETURN_IF_ERROR(job::ValidateMultiplier(job.groups(), job, job_.registration->placement(),
-                                                 request.learning_rate_multiplier()));
+  const job::RateMultipliers multipliers = MultipliersOf(request);
+  if (membership_.LastMultipliers(job_.NextStep()) != multipliers) {
+    KAON_RETURN_IF_ERROR(
+        job::ValidateMultipliers(job.groups(), job, job_.registration->placement(), multipliers));
   }
   if (step != job_.NextStep()) return results_.AnswerBegin(rank, step, job_, membership_);
   KAON_RETURN_IF_ERROR(membership_.Begin(request));
   MaybeOpenStepRound();
   // The last rank to begin has no AwaitStep yet that could tell it.
-  const std::optional<double> agreed = membership_.LastMultiplier(step);
+  const std::optional<job::RateMultipliers> agreed = membership_.LastMultipliers(step);
   if (agreed && step == job_.NextStep() && !membership_.HasBegun(rank, step)) {
-    return MultiplierRefused(rank, request.learning_rate_multiplier(), *agreed, step);
+    return MultipliersRefused(rank, multipliers, *agreed, step);
   }
   return v1::BeginStepResponse();
 }
@@ -467,6 +467,22 @@ void StepMachine::CreateCheckpoint(CallId call, const v1::CreateCheckpointReques
   AskForParts();
 }
 
+void StepMachine::DrainShard(CallId call, const v1::DrainShardRequest& request) {
+  absl::Status status = CheckHolder();
+  if (status.ok()) status = drains_.Check(request.shard(), shards_, 2 * options_.takeover);
+  if (!status.ok()) return Do(ReplyDrain{call, status, ""});
+  drains_.Start(call, request.shard());
+  AskToDrain();
+}
+
+void StepMachine::AskToDrain() {
+  const std::optional<v1::Drain> ask = drains_.Ask();
+  if (!ask || phase_ != Phase::kReady) return;
+  v1::CoordinatorToShard message;
+  *message.mutable_drain() = *ask;
+  Send(*drains_.shard(), std::move(message));
+}
+
 void StepMachine::OnCheckpointFinished(uint64_t attempt,
                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
   Do(checkpoints_.OnFinished(attempt, summary));
@@ -479,6 +495,7 @@ void StepMachine::CancelCall(CallId call) {
   restores_.Cancel(call);
   deletions_.Cancel(call);
   checkpoints_.Cancel(call);
+  drains_.Cancel(call);
 }
 
 }  // namespace kaon::coordinator

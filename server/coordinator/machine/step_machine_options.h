@@ -10,7 +10,9 @@
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/coordinator.pb.h"
+#include "server/coordinator/machine/election.h"
 #include "server/coordinator/machine/membership.h"
+#include "server/coordinator/machine/placement.h"
 
 namespace kaon::coordinator {
 
@@ -34,6 +36,23 @@ struct StepMachineOptions {
   // Bytes of state one shard may hold, for placement; 0 = unbounded.
   uint64_t shard_capacity_bytes = 0;
 };
+
+inline ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
+  ElectionOptions election;
+  election.num_shards = static_cast<int>(options.shard_addresses.size());
+  election.incarnation_high = options.incarnation_high;
+  election.incarnation_low = options.incarnation_low;
+  election.seed = options.seed;
+  election.takeover = options.takeover;
+  return election;
+}
+
+inline PlacementLimits LimitsOf(const StepMachineOptions& options) {
+  PlacementLimits limits;
+  limits.num_shards = static_cast<int>(options.shard_addresses.size());
+  limits.shard_capacity_bytes = options.shard_capacity_bytes;
+  return limits;
+}
 
 // The coordinator as Admin.GetStatus shows it.
 struct CoordinatorSnapshot {

@@ -219,7 +219,7 @@ Actions StepResults::RefuseMultipliers(const Membership::Agreed& agreed, uint64_
   return EndSome([&](const Waiter& waiter) -> std::optional<absl::Status> {
     const auto refused = agreed.refused.find(waiter.rank);
     if (refused == agreed.refused.end()) return std::nullopt;
-    return MultiplierRefused(refused->first, refused->second, agreed.multiplier, step);
+    return MultipliersRefused(refused->first, refused->second, agreed.multipliers, step);
   });
 }
 

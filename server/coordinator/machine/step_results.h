@@ -57,7 +57,7 @@ class StepResults {
   Actions FailOthers(uint32_t rank, const v1::Attempt& current);
   // Ends the streams of ranks that the job no longer has.
   Actions FailDismissed(const Membership& membership);
-  // Ends the streams of ranks whose multiplier differs from the agreed one.
+  // Ends the streams of ranks whose multipliers differ from the agreed ones.
   Actions RefuseMultipliers(const Membership::Agreed& agreed, uint64_t step);
   void Cancel(CallId call) { waiters_.erase(call); }
 

@@ -425,6 +425,30 @@ grpc::ServerUnaryReactor* AdminService::ListJobs(grpc::CallbackServerContext* co
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::DrainShard(grpc::CallbackServerContext* context,
+                                                   const v1::DrainShardRequest* request,
+                                                   v1::DrainShardResponse* response) {
+  // The call waits for a step to end and a snapshot to be written.
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const UnaryAnswer<ReplyDrain, v1::DrainShardResponse> answer(
+      context, reactor, response, Act(*context, absl::StrCat("shard drain ", request->shard())));
+  Gather([request, reactor, answer](const ClusterView& view) {
+    const uint32_t shard = request->shard();
+    // Such a shard cannot vote, so no step would end.
+    if (shard < view.shards.size() && view.shards[shard].ok() &&
+        !view.shards[shard]->journal().read_only_reason().empty()) {
+      return answer.Finish(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "shard ", shard, ": ", view.shards[shard]->journal().read_only_reason())),
+          "");
+    }
+    reactor->Submit(
+        [request](StepMachine& machine, CallId call) { machine.DrainShard(call, *request); },
+        answer);
+  });
+  return reactor;
+}
+
 template <typename Request, typename Response, typename Answer>
 void AdminService::AskShard(const Finish& finish, const Request& request, Response* response,
                             void (ShardLink::*method)(const v1::ShardParameterRequest&,

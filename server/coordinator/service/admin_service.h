@@ -84,6 +84,9 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* RestoreCheckpoint(grpc::CallbackServerContext* context,
                                               const v1::RestoreCheckpointRequest* request,
                                               v1::RestoreCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* DrainShard(grpc::CallbackServerContext* context,
+                                       const v1::DrainShardRequest* request,
+                                       v1::DrainShardResponse* response) override;
 
  private:
   // Adds the time of a decision that this coordinator has made.

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include <fstream>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace kaon::train {
@@ -258,6 +260,16 @@ TEST(MakeJobDefinitionTest, ClipsAndGivesEachGroupItsOwnRate) {
   EXPECT_EQ(job.groups[0].lr, 0.5);
   EXPECT_EQ(job.groups[1].lr, 0.25);
   EXPECT_EQ(job.parameters.size(), ModelParameters(model).size());
+}
+
+TEST_F(TrainOptionsTest, MultipliesTheRateOfGroups) {
+  const ParsedCommandLine factors =
+      Parse({"--local", "--group-multiplier", "muon=0.5", "--group-multiplier", "adamw=0"});
+  ASSERT_TRUE(factors.options.has_value()) << factors.text;
+  EXPECT_EQ(factors.options->group_multipliers,
+            (std::map<std::string, double>{{"muon", 0.5}, {"adamw", 0}}));
+  EXPECT_THAT(Parse({"--local", "--group-multiplier", "muon"}).text,
+              HasSubstr("must be GROUP=FACTOR"));
 }
 
 TEST_F(TrainOptionsTest, ScalesTheGradientOfAParameterOfTheModel) {

@@ -37,6 +37,7 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"steps", "--phases"}, Command::kStepPhases},
       {{"worker", "list"}, Command::kWorkerList},
       {{"checkpoint", "delete", "a"}, Command::kCheckpointDelete},
+      {{"shard", "drain", "1"}, Command::kShardDrain},
   };
   for (auto [words, command] : lines) {
     words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});
@@ -44,6 +45,22 @@ TEST(OptionsTest, KnowsEveryCommand) {
     ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
     EXPECT_EQ(parsed.options->command, command) << words[0];
   }
+}
+
+// The step, the snapshot and the restart of a large shard take long.
+TEST(OptionsTest, ADrainHasMoreTime) {
+  const std::vector<const char*> drain = {"shard", "drain", "1", "--wait", "--endpoints", "a:1"};
+  const ParsedCommandLine parsed = Parse(drain);
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->shard_index, 1u);
+  EXPECT_TRUE(parsed.options->wait);
+  EXPECT_EQ(parsed.options->timeout_seconds, 600);
+  EXPECT_EQ(Parse({"shard", "drain", "1", "--timeout", "5", "--endpoints", "a:1"})
+                .options->timeout_seconds,
+            5);
+  EXPECT_EQ(Parse({"status", "--endpoints", "a:1"}).options->timeout_seconds, 10);
+  EXPECT_EQ(Parse({"shard", "drain", "--endpoints", "a:1"}).exit_status, 2);
+  EXPECT_EQ(Parse({"shard", "drain", "-1", "--endpoints", "a:1"}).exit_status, 2);
 }
 
 TEST(OptionsTest, VerifiesNumericsWithoutACluster) {

@@ -70,6 +70,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.Admin/DeleteCheckpoint", "--a--"},
       {"/kaon.v1.Admin/DeleteJob", "--a--"},
       {"/kaon.v1.Admin/ListJobs", "-ra--"},
+      {"/kaon.v1.Admin/DrainShard", "--a--"},
       {"/grpc.health.v1.Health/Check", "wracs"},
       {"/grpc.health.v1.Health/Watch", "wracs"},
   };

@@ -44,6 +44,11 @@ void FakeShard::set_build(const std::string& build) {
   build_ = build;
 }
 
+void FakeShard::set_read_only(const std::string& reason) {
+  MutexLock lock(mu_);
+  read_only_ = reason;
+}
+
 void FakeShard::FailCheckpoints(const absl::Status& status) {
   MutexLock lock(mu_);
   checkpoints_ = status;
@@ -146,6 +151,7 @@ grpc::Status FakeShard::DescribeShard(grpc::ServerContext*, const v1::DescribeSh
   MutexLock lock(mu_);
   response->set_shard(shard_);
   *response->mutable_state() = state_;
+  response->mutable_journal()->set_read_only_reason(read_only_);
   response->set_build(build_);
   response->set_backend("cpu");
   response->set_device_class("x86-64");

@@ -32,6 +32,8 @@ class FakeShard : public v1::ShardControl::Service {
   // Sets the build in its description; "test" by default. The backend is cpu and the device class
   // x86-64.
   void set_build(const std::string& build);
+  // Sets why nothing can be made durable, in its description.
+  void set_read_only(const std::string& reason);
   // Makes requests for a checkpoint fail. By default the shard never writes any of it.
   void FailCheckpoints(const absl::Status& status);
   void Stop();
@@ -65,6 +67,7 @@ class FakeShard : public v1::ShardControl::Service {
   uint32_t shard_ ABSL_GUARDED_BY(mu_) = 0;
   bool votes_ ABSL_GUARDED_BY(mu_) = true;
   std::string build_ ABSL_GUARDED_BY(mu_) = "test";
+  std::string read_only_ ABSL_GUARDED_BY(mu_);
   absl::Status checkpoints_ ABSL_GUARDED_BY(mu_);
   v1::ShardState state_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);

@@ -155,6 +155,23 @@ TEST_F(MachineWatchTest, CountsRoundsAfterTheFirstAndControlEntriesOnceEach) {
   EXPECT_EQ(Counted(), "group_change=1 restore=1 round_reopened=3 ");
 }
 
+// A thousand steps and copies of their decisions for each shard are one line, not two thousand.
+TEST_F(MachineWatchTest, StepsHaveALineAMinute) {
+  const testing::CapturedLog log;
+  for (uint64_t step = 1; step <= 1000; ++step) {
+    v1::CoordinatorToShard decision;
+    v1::StepPlan& plan = *decision.mutable_decision()->mutable_plan();
+    plan.set_position(step + 2);
+    plan.mutable_step()->set_step(step);
+    plan.mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+    plan.mutable_step()->add_members();
+    decision.mutable_decision()->mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+    decision.mutable_decision()->mutable_decision()->set_loss(2.5);
+    for (int shard = 0; shard < 2; ++shard) watch_.OnSent(decision);
+  }
+  EXPECT_EQ(log.text(), "step 1 applied; loss 2.5; 1 workers\n");
+}
+
 TEST_F(MachineWatchTest, AnotherHoldersJobIsItsAffair) {
   harness_.Train();
   v1::ShardState lost;

@@ -253,6 +253,40 @@ TEST_F(SnapshotThreadTest, TakesNoLastOneWhereThereIsNoRoom) {
   EXPECT_TRUE((*disk_->List()).empty());
 }
 
+TEST_F(SnapshotThreadTest, ADrainWaitsForOneOfTheNewestEntry) {
+  Start();
+  Step(1);
+  // Until its decision is durable, no snapshot is whole.
+  for (int asked = 0; asked < 2; ++asked) {
+    const absl::StatusOr<bool> ready = thread_->TakeForDrain(shard_.core(), 7);
+    ASSERT_TRUE(ready.ok()) << ready.status();
+    EXPECT_FALSE(*ready);
+  }
+  MakeDurable();
+  AwaitEnd();
+  EXPECT_TRUE(*thread_->TakeForDrain(shard_.core(), 7));
+  EXPECT_EQ(thread_->Status().position(), step_ + 2);
+  EXPECT_TRUE(*thread_->TakeForDrain(shard_.core(), 8)) << "it is there already";
+  Step(2);
+  EXPECT_FALSE(*thread_->TakeForDrain(shard_.core(), 8)) << "another entry was applied";
+}
+
+TEST_F(SnapshotThreadTest, ADrainTriesToWriteOneOnce) {
+  Start();
+  disk_->SetFreeBytes(100);
+  Step(1);
+  MakeDurable();
+  EXPECT_FALSE(*thread_->TakeForDrain(shard_.core(), 7));
+  AwaitEnd();
+  const absl::Status full = thread_->TakeForDrain(shard_.core(), 7).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_TRUE(absl::StrContains(full.message(), "No space left on device")) << full;
+  EXPECT_FALSE(thread_->Status().in_progress());
+  // The next drain tries again.
+  EXPECT_FALSE(*thread_->TakeForDrain(shard_.core(), 8));
+  AwaitEnd();
+}
+
 TEST_F(SnapshotThreadTest, AFailingDeviceEndsTheProcess) {
   Start();
   disk_->FailAfter(3);

@@ -27,7 +27,7 @@ class StepLoopTest : public testing::Test {
     options.backend = &memory_.backend();
     options.staging_bytes = 4 << 20;
     loop_ = std::make_unique<StepLoop>(options, ShardFiles(), counts_, health_);
-    loop_->Start(journal_);
+    loop_->Start(journal_, nullptr, [this] { ++ends_; });
   }
 
   // Everything the loop sends to one stream, read by the test's thread once an event behind it is
@@ -57,6 +57,13 @@ class StepLoopTest : public testing::Test {
     done->get_future().wait();
     return true;
   }
+  bool Drain(StreamId stream, uint64_t ballot, bool end) {
+    v1::CoordinatorToShard message;
+    *message.mutable_ballot() = MakeBallot(ballot);
+    message.mutable_drain()->set_attempt(7);
+    message.mutable_drain()->set_end(end);
+    return Control(stream, message, SteadyNow());
+  }
   bool Promise(StreamId stream, absl::Time received = SteadyNow()) {
     v1::CoordinatorToShard message;
     *message.mutable_ballot() = MakeBallot(1);
@@ -84,6 +91,8 @@ class StepLoopTest : public testing::Test {
   monitor::ServiceHealth health_{"kaon.v1.ShardData"};
   ShardMemory memory_{1 << 16};
   journal::MemoryJournal journal_;
+  // Step thread, until it has answered.
+  int ends_ = 0;
   std::unique_ptr<StepLoop> loop_;
 };
 
@@ -138,6 +147,34 @@ TEST_F(StepLoopTest, AnswersTheHolderWhileTheStepThreadIsAtWork) {
   loop_->Stop();
   loop_->AnswerWhileBusy(stream, MakeBallot(1));
   EXPECT_EQ(heartbeats(), 1);
+}
+
+TEST_F(StepLoopTest, EndsTheProcessByOrderOfItsHolderAlone) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = Open(inbox);
+  ASSERT_TRUE(Drain(stream, 1, /*end=*/true));
+  EXPECT_EQ(ends_, 0) << "nothing is promised";
+  ASSERT_TRUE(Promise(stream));
+  ASSERT_TRUE(Describe().ok());
+  ASSERT_TRUE(Drain(stream, 1, /*end=*/false));
+  EXPECT_EQ(ends_, 0);
+  {
+    MutexLock lock(inbox->mu);
+    const v1::ShardToCoordinator& answer = inbox->messages.back();
+    ASSERT_TRUE(answer.has_drain());
+    EXPECT_EQ(answer.drain().attempt(), 7u);
+    EXPECT_EQ(answer.promised().counter(), 1u);
+    // This loop takes no snapshots.
+    EXPECT_FALSE(answer.drain().ready());
+    EXPECT_EQ(answer.drain().error_code(),
+              static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
+  }
+  for (uint64_t other : {0, 2}) {
+    ASSERT_TRUE(Drain(stream, other, /*end=*/true));
+    EXPECT_EQ(ends_, 0) << other;
+  }
+  ASSERT_TRUE(Drain(stream, 1, /*end=*/true));
+  EXPECT_EQ(ends_, 1);
 }
 
 TEST_F(StepLoopTest, SendsNothingToAClosedStream) {

@@ -302,6 +302,31 @@ std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> MachineHarness::crea
   return std::get<ReplyCreate>(it->second).response;
 }
 
+CallId MachineHarness::DrainShard(uint32_t shard) {
+  const CallId call = ++last_call_;
+  v1::DrainShardRequest request;
+  request.set_shard(shard);
+  machine_.DrainShard(call, request);
+  Drain();
+  return call;
+}
+
+std::optional<absl::StatusOr<v1::DrainShardResponse>> MachineHarness::drained(CallId call) {
+  const auto it = replies_.find(call);
+  if (it == replies_.end()) return std::nullopt;
+  return std::get<ReplyDrain>(it->second).response;
+}
+
+void MachineHarness::Disconnect(int shard, const absl::Status& why) {
+  machine_.OnShardDisconnected(shard, why);
+  Drain();
+}
+
+void MachineHarness::Connect(int shard) {
+  machine_.OnShardConnected(shard);
+  Drain();
+}
+
 void MachineHarness::CheckpointFinished(const absl::StatusOr<v1::CheckpointSummary>& summary) {
   machine_.OnCheckpointFinished(attempt_, summary);
   Drain();

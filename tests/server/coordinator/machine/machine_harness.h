@@ -93,6 +93,11 @@ class MachineHarness {
   std::optional<absl::StatusOr<v1::DeleteJobResponse>> deleted(CallId call);
   CallId Create(const std::string& id);
   std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> created(CallId call);
+  CallId DrainShard(uint32_t shard);
+  // Nothing while it is open.
+  std::optional<absl::StatusOr<v1::DrainShardResponse>> drained(CallId call);
+  void Disconnect(int shard, const absl::Status& why);
+  void Connect(int shard);
   // What was to be finished or given up, in order.
   const std::vector<FinishCheckpoint>& finished() const { return finished_; }
   // Of the newest attempt at a checkpoint that shards were asked for; 0 before.

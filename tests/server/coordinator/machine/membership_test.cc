@@ -102,7 +102,7 @@ TEST_F(MembershipTest, StepIsBegunByAllRanksAndTheWeightsByRankZero) {
   ASSERT_TRUE(Begin(1, one, 2, 7).ok());
   EXPECT_TRUE(members_.AllBegun(7));
   EXPECT_FALSE(members_.AllBegun(8));
-  EXPECT_EQ(members_.AgreeOnMultiplier(7).multiplier, 0.5);
+  EXPECT_EQ(members_.AgreeOnMultipliers(7).multipliers.step, 0.5);
   const std::vector<v1::Member> members = members_.MembersOf(7);
   ASSERT_EQ(members.size(), 2);
   EXPECT_EQ(members[1].process_nonce(), 2);
@@ -150,7 +150,7 @@ TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   // What it has begun is not forgotten, and counts for nothing while it is lost.
   members_.Lose(0);
   EXPECT_EQ(members_.MembersOf(7)[0].rank(), 1u);
-  EXPECT_EQ(members_.AgreeOnMultiplier(7).multiplier, 0.5);
+  EXPECT_EQ(members_.AgreeOnMultipliers(7).multipliers.step, 0.5);
   members_.Regain(0);
   EXPECT_EQ(members_.MembersOf(7).size(), 2u);
   // Without anybody there is no step; the weights are rank 0's, lost or not.

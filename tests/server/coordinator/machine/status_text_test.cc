@@ -22,7 +22,7 @@ class StatusTextTest : public testing::Test {
   }
 
   StatusFacts Facts(MachinePhase phase) {
-    return {phase, stopped_, "", absl::Seconds(1), shards_, job_, membership_, plan_, {}};
+    return {phase, stopped_, "", absl::Seconds(1), shards_, job_, membership_, plan_, {}, {}};
   }
   void TakeJobAfterStep(uint64_t step) {
     job_.Read(StateAfterStep(step));

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +94,57 @@ TEST(StepMachineCallsTest, TheRankWithAnotherMultiplierIsRefusedAndNoOther) {
       EXPECT_EQ(machine.SentPlan(0)->step().rates(0).learning_rate(), 0.02);
     }
   }
+}
+
+TEST(StepMachineCallsTest, AGroupHasItsOwnFactorAndRanksAgreeOnIt) {
+  MachineHarness machine;
+  machine.Train(3);
+  for (uint32_t rank : {0, 1, 2}) {
+    v1::BeginStepRequest begin = machine.BeginRequest(rank, 1);
+    begin.set_learning_rate_multiplier(0.5);
+    // A factor of 1 is no factor.
+    (*begin.mutable_group_multipliers())["muon"] = 1;
+    (*begin.mutable_group_multipliers())["adamw"] = rank == 0 ? 0.2 : 0.1;
+    const absl::Status begun = machine.Begin(begin).status();
+    EXPECT_EQ(begun, absl::OkStatus());
+    if (rank == 0) {
+      // Immutable, as the rest of the share.
+      begin.clear_group_multipliers();
+      EXPECT_EQ(machine.Begin(begin).status().code(), absl::StatusCode::kAlreadyExists);
+    }
+  }
+  EXPECT_FALSE(machine.SentPlan(0).has_value()) << "rank 0 differs from most ranks";
+  ASSERT_TRUE(machine.Join(0, 900).ok());
+  v1::BeginStepRequest begin = machine.BeginRequest(0, 1);
+  begin.set_learning_rate_multiplier(0.5);
+  (*begin.mutable_group_multipliers())["adamw"] = 0.1;
+  ASSERT_TRUE(machine.Begin(begin).ok());
+  EXPECT_EQ(machine.SentPlan(0)->step().rates(0).learning_rate(), 0.02 * 0.5);
+  EXPECT_EQ(machine.SentPlan(0)->step().rates(1).learning_rate(), 0.001 * 0.5 * 0.1);
+}
+
+TEST(StepMachineCallsTest, FactorsOfGroupsThatNoStepCanHaveAreRefused) {
+  MachineHarness machine;
+  machine.Train(1);
+  const auto refusal = [&machine](const std::string& group, double factor) {
+    v1::BeginStepRequest begin = machine.BeginRequest(0, 1);
+    (*begin.mutable_group_multipliers())[group] = factor;
+    return machine.Begin(begin).status();
+  };
+  EXPECT_EQ(refusal("sgd", 0.5),
+            absl::InvalidArgumentError("group_multipliers names group \"sgd\", "
+                                       "must be one of muon, adamw"));
+  for (double factor : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(refusal("adamw", factor),
+              absl::InvalidArgumentError(absl::StrCat("group_multipliers of group \"adamw\" is ",
+                                                      factor, ", must be finite and >= 0")));
+  }
+  EXPECT_THAT(refusal("muon", 1e41).message(),
+              HasSubstr("group muon: lr 0.02 * learning_rate_multiplier 1 * multiplier of the "
+                        "group 1e+41 is 2e+39, must be 0 .. 3.40282e+38"));
+  EXPECT_FALSE(machine.SentPlan(0).has_value());
+  EXPECT_EQ(refusal("muon", 0), absl::OkStatus());
+  EXPECT_EQ(machine.SentPlan(0)->step().rates(0).learning_rate(), 0);
 }
 
 TEST(StepMachineCallsTest, TooManyContributionsAreRefusedWithTheArithmetic) {

@@ -188,6 +188,26 @@ TEST_F(AdminServiceTest, AChangeWhoseAnswerWasLostIsAnsweredByTheNextCoordinator
   EXPECT_EQ(counted["group_change"], 1u);
 }
 
+TEST_F(AdminServiceTest, RefusesToDrainAShardThatWouldLoseItsStateOrCannotWriteIt) {
+  Train();
+  const auto refusal = [this](uint32_t shard) {
+    v1::DrainShardRequest request;
+    request.set_shard(shard);
+    v1::DrainShardResponse response;
+    return Call(&v1::Admin::Stub::DrainShard, *admin_, request, &response);
+  };
+  EXPECT_EQ(refusal(2), absl::NotFoundError("shard 2: the shards are 0 .. 1"));
+  EXPECT_EQ(refusal(1).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refusal(1).message(), HasSubstr("must have journal"));
+  shards_[1]->set_read_only("/data/journal-1: No space left on device");
+  EXPECT_EQ(refusal(1),
+            absl::ResourceExhaustedError("shard 1: /data/journal-1: No space left on device"));
+  std::map<std::string, uint64_t> counted = Counted();
+  EXPECT_EQ(counted["admin_refused.not_found"], 1u);
+  EXPECT_EQ(counted["admin_refused.failed_precondition"], 2u);
+  EXPECT_EQ(counted["admin_refused.resource_exhausted"], 1u);
+}
+
 TEST_F(AdminServiceTest, StatusShowsWhatTheCoordinatorHasCounted) {
   Train();
   std::map<std::string, uint64_t> counted = Counted();

@@ -1,4 +1,4 @@
-#include "server/shard/step_log.h"
+#include "server/monitor/step_log.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace kaon::shard {
+namespace kaon::monitor {
 namespace {
 
 class StepLogTest : public testing::Test {
@@ -15,8 +15,10 @@ class StepLogTest : public testing::Test {
   std::string Line(uint64_t step, bool applied = true) {
     v1::StepRecord record;
     record.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+    for (int rank = 0; rank < 2; ++rank) record.mutable_plan()->mutable_step()->add_members();
     record.mutable_decision()->set_outcome(applied ? v1::OUTCOME_APPLY : v1::OUTCOME_SKIP);
     if (applied) record.mutable_decision()->set_loss(2.5);
+    if (applied) record.mutable_decision()->set_grad_norm(0.5);
     if (!applied) record.mutable_decision()->set_reason("not finite");
     now_ += absl::Milliseconds(1);
     return log_.Line(record, absl::StrCat("step ", step), now_);
@@ -34,13 +36,13 @@ TEST_F(StepLogTest, AHundredThousandStepsHaveALineAMinute) {
   }
   // Those of the skipped one and of the next applied one besides.
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[0], "step 1 applied; loss 2.5");
+  EXPECT_EQ(lines[0], "step 1 applied; loss 2.5; gradient norm 0.5; 2 workers");
   EXPECT_EQ(lines[1],
             "step 25000 skipped: not finite; 24999 steps in 24.999s, 1000.0 per second, 1 of them "
-            "skipped");
-  EXPECT_EQ(
-      lines[3],
-      "step 86000 applied; 60000 steps in 1m, 1000.0 per second, 0 of them skipped; loss 2.5");
+            "skipped; 2 workers");
+  EXPECT_EQ(lines[3],
+            "step 86000 applied; 60000 steps in 1m, 1000.0 per second, 0 of them skipped; loss "
+            "2.5; gradient norm 0.5; 2 workers");
 }
 
 // Steps that are applied and skipped by turns are no news each time.
@@ -59,4 +61,4 @@ TEST_F(StepLogTest, EntriesThatAreNoStepAlwaysHaveOne) {
 }
 
 }  // namespace
-}  // namespace kaon::shard
+}  // namespace kaon::monitor

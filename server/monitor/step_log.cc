@@ -1,9 +1,9 @@
-#include "server/shard/step_log.h"
+#include "server/monitor/step_log.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace kaon::shard {
+namespace kaon::monitor {
 
 namespace {
 
@@ -28,6 +28,8 @@ std::string StepLog::Line(const v1::StepRecord& record, const std::string& name,
                     " per second, ", skipped_, " of them skipped");
   }
   if (decision.has_loss()) absl::StrAppend(&line, "; loss ", decision.loss());
+  if (decision.has_grad_norm()) absl::StrAppend(&line, "; gradient norm ", decision.grad_norm());
+  absl::StrAppend(&line, "; ", record.plan().step().members_size(), " workers");
   last_line_ = now;
   last_outcome_ = decision.outcome();
   steps_ = 0;
@@ -35,4 +37,4 @@ std::string StepLog::Line(const v1::StepRecord& record, const std::string& name,
   return line;
 }
 
-}  // namespace kaon::shard
+}  // namespace kaon::monitor

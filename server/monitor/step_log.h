@@ -1,7 +1,7 @@
-// Decides what a shard logs of its decided entries. A job may take thousands of steps a second, so
-// that applied steps share a line. Pure but for its memory; one thread.
-#ifndef KAON_SERVER_SHARD_STEP_LOG_H_
-#define KAON_SERVER_SHARD_STEP_LOG_H_
+// Decides what a shard or a coordinator logs of decided entries. A job may take thousands of steps
+// a second, so that applied steps share a line. Pure but for its memory; one thread.
+#ifndef KAON_SERVER_MONITOR_STEP_LOG_H_
+#define KAON_SERVER_MONITOR_STEP_LOG_H_
 
 #include <cstdint>
 #include <string>
@@ -9,12 +9,12 @@
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 
-namespace kaon::shard {
+namespace kaon::monitor {
 
 class StepLog {
  public:
   // Returns the line for this entry, empty if none is due. `name` is the entry's. An entry that is
-  // no train step always has a line. Train steps have one a minute, with the rate and the loss. A
+  // no train step always has a line. Train steps have one a minute, with rate, loss and norm. A
   // change between applied and skipped steps has one too, at most once a second.
   std::string Line(const v1::StepRecord& record, const std::string& name, absl::Time now);
 
@@ -26,6 +26,6 @@ class StepLog {
   uint64_t skipped_ = 0;
 };
 
-}  // namespace kaon::shard
+}  // namespace kaon::monitor
 
-#endif  // KAON_SERVER_SHARD_STEP_LOG_H_
+#endif  // KAON_SERVER_MONITOR_STEP_LOG_H_
