@@ -52,7 +52,7 @@ EXEMPT = {
     ("wall-clock", "server/monitor/wall_clock.h"): _FOR_PEOPLE,
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,
     ("mutex", "client/kaon/future.h"): _PUBLIC,
-    ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,
+    ("include-folder", "server/admin_cli/local/verify_numerics.h"): _NUMERICS_TABLE,
     ("mirrored-test", "server/shard/parameters/pull_reader.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "server/shard/gradients/push_intake.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "client/transport/shm_call.cc"): _CHANNEL_SUITE,

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kaon/v1/admin.pb.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/coordinator/machine/restore_order.h"
+#include "server/coordinator/machine/requests/restore_order.h"
 
 namespace kaon::coordinator {
 

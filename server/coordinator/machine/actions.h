@@ -140,8 +140,8 @@ struct WakeAt {
 
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
-                 ReplyRestore, ReplyDelete, ReplyCreate, ReplyDrain, FinishCheckpoint, AwaitEvent, AwaitFailed,
-                 ReadRecord, WakeAt>;
+                 ReplyRestore, ReplyDelete, ReplyCreate, ReplyDrain, FinishCheckpoint, AwaitEvent,
+                 AwaitFailed, ReadRecord, WakeAt>;
 using Actions = std::vector<CoordinatorAction>;
 
 }  // namespace kaon::coordinator

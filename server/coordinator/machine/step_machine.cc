@@ -33,9 +33,8 @@ StepMachine::StepMachine(StepMachineOptions options)
       election_(ElectionOptionsOf(options_)),
       shards_(options_.shard_addresses.size()),
       watch_(2 * options_.heartbeat),
-      restores_(limits_),
-      checkpoints_(options_),
-      drains_(options_.seed) {}
+      requests_{{}, Restores(limits_), {}, Drains(options_.seed)},
+      checkpoints_(options_) {}
 
 void StepMachine::Do(CoordinatorAction action) {
   std::visit(
@@ -138,7 +137,7 @@ void StepMachine::OnShardConnected(int shard) {
 void StepMachine::OnShardDisconnected(int shard, const absl::Status& why) {
   shards_[shard].connected = false;
   shards_[shard].ended = why;
-  Do(drains_.OnDisconnected(shard, why, job_));
+  Do(requests_.drains.OnDisconnected(shard, why, job_));
 }
 
 void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now) {
@@ -176,10 +175,10 @@ void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl
       OnApplied(shard, message.applied().position());
       break;
     case v1::ShardToCoordinator::kCheckpoint:
-      Do(checkpoints_.OnReport(shard, message.checkpoint(), restores_.InUse(job_)));
+      Do(checkpoints_.OnReport(shard, message.checkpoint(), requests_.restores.InUse(job_)));
       break;
     case v1::ShardToCoordinator::kDrain:
-      Do(drains_.OnReport(shard, message.drain()));
+      Do(requests_.drains.OnReport(shard, message.drain()));
       AskToDrain();
       break;
     default:
@@ -221,11 +220,11 @@ void StepMachine::Stop(absl::Status reason) {
 
 void StepMachine::FailChanges(const absl::Status& status) {
   AnswerRegistrations(status);
-  Do(changes_.End(status, job_));
-  Do(restores_.End(status, job_));
-  Do(deletions_.End(status, job_));
+  Do(requests_.changes.End(status, job_));
+  Do(requests_.restores.End(status, job_));
+  Do(requests_.deletions.End(status, job_));
   Do(checkpoints_.Abandon(status));
-  Do(drains_.End(status));
+  Do(requests_.drains.End(status));
 }
 
 void StepMachine::OnState(int shard, const v1::ShardState& state) {
@@ -301,7 +300,7 @@ void StepMachine::OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepR
 
 void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   const std::string problem = absl::StrCat("shard ", shard, ": ", refused.detail());
-  Do(drains_.OnRefused(shard, refused));
+  Do(requests_.drains.OnRefused(shard, refused));
   if (refused.reason() == v1::REFUSAL_REASON_DATA_LOSS) {
     Stop(absl::DataLossError(problem));
   } else if (refused.decision()) {
@@ -335,9 +334,11 @@ void StepMachine::OnPlanRefused(const std::string& problem) {
   // The entry is abandoned, not decided: another round follows at this position.
   phase_ = Phase::kReady;
   AnswerRegistrations(absl::ResourceExhaustedError(problem));
-  if (plan_.has_group_change()) Do(changes_.End(absl::InvalidArgumentError(problem), job_));
-  if (plan_.has_restore()) Do(restores_.End(absl::FailedPreconditionError(problem), job_));
-  if (plan_.has_job_deletion()) Do(deletions_.End(absl::FailedPreconditionError(problem), job_));
+  if (plan_.has_group_change())
+    Do(requests_.changes.End(absl::InvalidArgumentError(problem), job_));
+  if (plan_.has_restore()) Do(requests_.restores.End(absl::FailedPreconditionError(problem), job_));
+  if (plan_.has_job_deletion())
+    Do(requests_.deletions.End(absl::FailedPreconditionError(problem), job_));
   OpenNext();
 }
 
@@ -406,14 +407,14 @@ void StepMachine::Adopt(v1::StepRecord decided) {
 
 void StepMachine::BeginTimeline(const absl::Status& over) {
   const v1::StepPlan& plan = job_.record->plan();
-  if (plan.has_restore()) restores_.Decided(plan.restore(), job_.timeline);
+  if (plan.has_restore()) requests_.restores.Decided(plan.restore(), job_.timeline);
   stopped_ = absl::OkStatus();
   restore_above_.reset();
   // The steps that were begun are of the old timeline. Join tells workers of the new one.
   membership_.BeginTimeline(job_.WorldSize());
   results_.Forget();
   if (!job_.registration) AnswerRegistrations(over);
-  Do(changes_.End(over, job_));
+  Do(requests_.changes.End(over, job_));
   Do(checkpoints_.Abandon(over));
   Do(results_.Fail(over));
 }
@@ -432,12 +433,12 @@ void StepMachine::BecomeReadyWhenAllApplied() {
   phase_ = Phase::kReady;
   if (job_.registration) AnswerRegistrations(absl::OkStatus());
   if (plan.has_group_change()) {
-    Do(changes_.End(absl::OkStatus(), job_));
+    Do(requests_.changes.End(absl::OkStatus(), job_));
     ForgetSharesOutOfRange();
   }
   if (failure_.first == job_.timeline) return Stop(failure_.second);
-  if (plan.has_restore()) Do(restores_.End(absl::OkStatus(), job_));
-  if (plan.has_job_deletion()) Do(deletions_.End(absl::OkStatus(), job_));
+  if (plan.has_restore()) Do(requests_.restores.End(absl::OkStatus(), job_));
+  if (plan.has_job_deletion()) Do(requests_.deletions.End(absl::OkStatus(), job_));
   if (checkpoints_.IsDue(job_)) {
     checkpoints_.Start("", std::nullopt, job_);
     AskForParts();
@@ -465,7 +466,7 @@ void StepMachine::MaybeOpenStepRound() {
   const uint64_t step = job_.NextStep();
   if (!stopped_.ok() || !job_.registration) return;
   if (phase_ != Phase::kReady && !OpenPlan().has_step()) return;
-  if (phase_ == Phase::kReady && drains_.shard()) return;
+  if (phase_ == Phase::kReady && requests_.drains.shard()) return;
   if (!membership_.AllBegun(step)) return;
   // A worker that is back after it was lost takes part in the next round, but needs no new one.
   if (phase_ == Phase::kRound &&

@@ -20,18 +20,14 @@
 #include "kaon/v1/coordinator.pb.h"
 #include "server/coordinator/machine/actions.h"
 #include "server/coordinator/machine/checkpoints.h"
-#include "server/coordinator/machine/drains.h"
 #include "server/coordinator/machine/election.h"
 #include "server/coordinator/machine/grad_norm_watch.h"
-#include "server/coordinator/machine/group_changes.h"
-#include "server/coordinator/machine/job_deletions.h"
 #include "server/coordinator/machine/job_state.h"
 #include "server/coordinator/machine/machine_phase.h"
 #include "server/coordinator/machine/membership.h"
 #include "server/coordinator/machine/placement.h"
 #include "server/coordinator/machine/recovery.h"
-#include "server/coordinator/machine/restore_order.h"
-#include "server/coordinator/machine/restores.h"
+#include "server/coordinator/machine/requests/admin_requests.h"
 #include "server/coordinator/machine/shared_message.h"
 #include "server/coordinator/machine/status_text.h"
 #include "server/coordinator/machine/step_machine_options.h"
@@ -70,8 +66,7 @@ class StepMachine {
   void DrainShard(CallId call, const v1::DrainShardRequest& request);
   // Takes the answer to a FinishCheckpoint with parts.
   void OnCheckpointFinished(uint64_t attempt, const absl::StatusOr<v1::CheckpointSummary>& summary);
-  // Forgets a call whose caller is gone: no action answers it. A change that is not planned yet is
-  // dropped.
+  // Forgets a call whose caller is gone. A change that is not planned yet is dropped.
   void CancelCall(CallId call);
 
   // Returns the actions since the last call, in order.
@@ -195,11 +190,8 @@ class StepMachine {
   StepResults results_;
   // Equal registrations that wait until every shard has applied the entry.
   std::set<CallId> registering_;
-  GroupChanges changes_;
-  Restores restores_;
-  JobDeletions deletions_;
+  AdminRequests requests_;
   Checkpoints checkpoints_;
-  Drains drains_;
   Actions actions_;
 };
 

@@ -1,4 +1,4 @@
-// The machine's side towards its callers: workers, admins, and people who ask for its status.
+// The machine's side towards workers, and people who ask for its status.
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,8 +94,8 @@ absl::Status StepMachine::CheckAdmin(const std::string& job) const {
 }
 
 StatusFacts StepMachine::Facts() const {
-  StatusFacts facts{phase_,      stopped_, HolderHint(), options_.takeover, shards_, job_,
-                    membership_, plan_,    {},           drains_.shard()};
+  StatusFacts facts{phase_,      stopped_, HolderHint(), options_.takeover,       shards_, job_,
+                    membership_, plan_,    {},           requests_.drains.shard()};
   if (phase_ != Phase::kRound) return facts;
   const std::set<uint32_t> there = results_.RanksThatAwait(plan_.step().step());
   for (const v1::Member& member : plan_.step().members()) {
@@ -199,7 +199,7 @@ absl::Status StepMachine::TakeWorkers(CallId call, const v1::JobDefinition& defi
         "\" is registered with other workers: ", FirstDifference(*job_.registration, definition),
         "; to change them while it runs: kaonctl job set world_size=", definition.world_size()));
   }
-  if (phase_ != Phase::kReady || restores_.waits() || changes_.waits()) {
+  if (phase_ != Phase::kReady || requests_.restores.waits() || requests_.changes.waits()) {
     return absl::UnavailableError(absl::StrCat("job \"", name, "\" is being changed"));
   }
   v1::StepPlan plan;
@@ -326,176 +326,14 @@ void StepMachine::LoseWorkers(absl::Time now) {
   MaybeOpenStepRound();
 }
 
-// Returns OK if the call waits in `changes_`.
-absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& request) {
-  KAON_RETURN_IF_ERROR(CheckAdmin(request.job()));
-  if (changes_.Repeats(request, UnderWay())) {
-    Do(changes_.End(absl::UnavailableError("the same request was made again"), job_));
-    changes_.Wait(call, request);
-    return absl::OkStatus();
-  }
-  KAON_RETURN_IF_ERROR(changes_.Check(request, job_, UnderWay()));
-  changes_.Wait(call, request);
-  // A step may wait for a worker that does not come back, so a change of the workers does not wait
-  // for the step. Not all PREPAREs of the step are there, or it would be decided; it is planned
-  // anew after the change.
-  const bool is_urgent = request.group().empty() && OpenPlan().has_step();
-  if (phase_ == Phase::kReady || is_urgent) OpenGroupChange();
-  return absl::OkStatus();
-}
-
-void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
-  const absl::Status status = TrySetGroup(call, request);
-  if (!status.ok()) Do(ReplySetGroup{call, status, "", job_.config_revision});
-}
-
-bool StepMachine::OpenGroupChange() {
-  if (!changes_.waits() || !stopped_.ok()) return false;
-  absl::StatusOr<v1::StepPlan> plan = changes_.Plan(job_, membership_);
-  if (plan.ok()) {
-    OpenRound(*std::move(plan));
-  } else {
-    Do(changes_.End(plan.status(), job_));
-  }
-  return plan.ok();
-}
-
-// A job that stopped because it lost a worker can go on from a checkpoint, or be deleted.
-absl::Status StepMachine::CheckReplaceable() const {
-  return failure_.first == job_.timeline ? absl::OkStatus() : stopped_;
-}
-
-// Returns OK if the call waits in `restores_`.
-absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
-  KAON_RETURN_IF_ERROR(CheckHolder());
-  // A job that lost the state of a shard goes on from a checkpoint, too.
-  if (!restore_above_) KAON_RETURN_IF_ERROR(CheckReplaceable());
-  KAON_RETURN_IF_ERROR(CheckHeard());
-  if (restores_.Repeats(order, UnderWay())) {
-    const bool planned = !restores_.WaitsForItsPlan();
-    Do(restores_.End(absl::UnavailableError("the same request was made again"), job_));
-    restores_.Wait(call, order, planned);
-    return absl::OkStatus();
-  }
-  KAON_RETURN_IF_ERROR(restores_.Check(order, job_, UnderWay()));
-  restores_.Wait(call, order, /*planned=*/false);
-  // A step that waits for its workers would wait for them here too. Not all of its PREPAREs are
-  // there, or it would be decided.
-  if (phase_ == Phase::kReady || OpenPlan().has_step()) OpenRestore();
-  return absl::OkStatus();
-}
-
-void StepMachine::Restore(CallId call, const RestoreOrder& order) {
-  // The entry of a repeated order may have become the newest while the log and the directory were
-  // read again.
-  if (phase_ == Phase::kReady && restores_.IsDone(order, job_)) {
-    restores_.Wait(call, order, /*planned=*/true);
-    return Do(restores_.End(absl::OkStatus(), job_));
-  }
-  const absl::Status status = TryRestore(call, order);
-  if (!status.ok()) Do(ReplyRestore{call, status, ""});
-}
-
-bool StepMachine::OpenRestore() {
-  if (!restores_.WaitsForItsPlan()) return false;
-  absl::StatusOr<v1::StepPlan> plan = restores_.Plan(job_);
-  if (plan.ok()) {
-    if (restore_above_) {
-      plan->set_position(restore_above_->position + 1);
-      plan->set_timeline(std::max(plan->timeline(), restore_above_->timeline + 1));
-    }
-    OpenRound(*std::move(plan));
-  } else {
-    Do(restores_.End(plan.status(), job_));
-  }
-  return plan.ok();
-}
-
-// Returns OK if the call waits in `deletions_`.
-absl::Status StepMachine::TryDelete(CallId call, const v1::DeleteJobRequest& request) {
-  KAON_RETURN_IF_ERROR(CheckHolder());
-  if (request.job().empty()) {
-    return absl::InvalidArgumentError("job is empty, must be the name of the job to delete");
-  }
-  // A request that is under way may have removed the job already.
-  const bool repeats = deletions_.Repeats(request, UnderWay());
-  if (!repeats) {
-    KAON_RETURN_IF_ERROR(CheckJob(request.job()));
-    KAON_RETURN_IF_ERROR(CheckReplaceable());
-  }
-  KAON_RETURN_IF_ERROR(CheckHeard());
-  if (repeats) {
-    const bool planned = !deletions_.WaitsForItsPlan();
-    Do(deletions_.End(absl::UnavailableError("the same request was made again"), job_));
-    deletions_.Wait(call, request, planned);
-    return absl::OkStatus();
-  }
-  KAON_RETURN_IF_ERROR(deletions_.Check(request, job_, UnderWay()));
-  deletions_.Wait(call, request, /*planned=*/false);
-  // As for a restore: a step would wait for its workers.
-  if (phase_ == Phase::kReady || OpenPlan().has_step()) OpenDeletion();
-  return absl::OkStatus();
-}
-
-void StepMachine::DeleteJob(CallId call, const v1::DeleteJobRequest& request) {
-  if (phase_ == Phase::kReady && deletions_.IsDone(request, job_)) {
-    deletions_.Wait(call, request, /*planned=*/true);
-    return Do(deletions_.End(absl::OkStatus(), job_));
-  }
-  const absl::Status status = TryDelete(call, request);
-  // A coordinator that does not hold the shards does not know the log either.
-  const uint64_t config_revision = IsHolder() ? job_.config_revision : 0;
-  if (!status.ok()) Do(ReplyDelete{call, status, "", config_revision});
-}
-
-bool StepMachine::OpenDeletion() {
-  if (!deletions_.WaitsForItsPlan()) return false;
-  absl::StatusOr<v1::StepPlan> plan = deletions_.Plan(job_);
-  if (plan.ok()) {
-    OpenRound(*std::move(plan));
-  } else {
-    Do(deletions_.End(plan.status(), job_));
-  }
-  return plan.ok();
-}
-
-void StepMachine::CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request) {
-  absl::Status status = CheckAdmin(request.job());
-  if (status.ok()) status = checkpoints_.Check(job_);
-  if (!status.ok()) return Do(ReplyCreate{call, status, ""});
-  checkpoints_.Start(request.id(), call, job_);
-  AskForParts();
-}
-
-void StepMachine::DrainShard(CallId call, const v1::DrainShardRequest& request) {
-  absl::Status status = CheckHolder();
-  if (status.ok()) status = drains_.Check(request.shard(), shards_, 2 * options_.takeover);
-  if (!status.ok()) return Do(ReplyDrain{call, status, ""});
-  drains_.Start(call, request.shard());
-  AskToDrain();
-}
-
-void StepMachine::AskToDrain() {
-  const std::optional<v1::Drain> ask = drains_.Ask();
-  if (!ask || phase_ != Phase::kReady) return;
-  v1::CoordinatorToShard message;
-  *message.mutable_drain() = *ask;
-  Send(*drains_.shard(), std::move(message));
-}
-
-void StepMachine::OnCheckpointFinished(uint64_t attempt,
-                                       const absl::StatusOr<v1::CheckpointSummary>& summary) {
-  Do(checkpoints_.OnFinished(attempt, summary));
-}
-
 void StepMachine::CancelCall(CallId call) {
   results_.Cancel(call);
   registering_.erase(call);
-  changes_.Cancel(call);
-  restores_.Cancel(call);
-  deletions_.Cancel(call);
+  requests_.changes.Cancel(call);
+  requests_.restores.Cancel(call);
+  requests_.deletions.Cancel(call);
   checkpoints_.Cancel(call);
-  drains_.Cancel(call);
+  requests_.drains.Cancel(call);
 }
 
 }  // namespace kaon::coordinator

@@ -58,7 +58,6 @@ class ShardMachine {
   void RestoreGeneration(uint64_t generation);
   // Restores the state after the newest entry of `facts`. Call it before records are replayed.
   void RestoreFacts(const AgreementSnapshot& facts, uint64_t state_digest);
-
   // Sets the states that a rollback may name, oldest first. Call it before entries are replayed.
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);
 
@@ -67,7 +66,6 @@ class ShardMachine {
 
   // Returns the state that a new coordinator reads.
   v1::ShardState state() const;
-
   const v1::Ballot& promised() const { return promised_; }
   bool promise_durable() const { return promise_durable_; }
   const std::string& holder_address() const { return holder_address_; }

@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/drains.h"
+#include "server/coordinator/machine/requests/drains.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/job_deletions.h"
+#include "server/coordinator/machine/requests/job_deletions.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

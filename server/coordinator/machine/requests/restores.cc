@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/restores.h"
+#include "server/coordinator/machine/requests/restores.h"
 
 #include <algorithm>
 #include <string>

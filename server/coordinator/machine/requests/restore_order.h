@@ -1,7 +1,7 @@
 // A checkpoint that was found and read whole, for a job to go on from. Plain values; the thread
 // that reads checkpoints hands them to the state machine's thread.
-#ifndef KAON_SERVER_COORDINATOR_MACHINE_RESTORE_ORDER_H_
-#define KAON_SERVER_COORDINATOR_MACHINE_RESTORE_ORDER_H_
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORE_ORDER_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORE_ORDER_H_
 
 #include <memory>
 #include <string>
@@ -23,4 +23,4 @@ struct RestoreOrder {
 
 }  // namespace kaon::coordinator
 
-#endif  // KAON_SERVER_COORDINATOR_MACHINE_RESTORE_ORDER_H_
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORE_ORDER_H_

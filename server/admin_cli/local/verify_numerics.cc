@@ -1,4 +1,4 @@
-#include "server/admin_cli/verify_numerics.h"
+#include "server/admin_cli/local/verify_numerics.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // kaonctl verify-numerics: runs the numerics table (tests/conformance/numerics_table.h) on this
 // machine, and prints the result. Needs no cluster. Functions of their arguments; one thread.
-#ifndef KAON_SERVER_ADMIN_CLI_VERIFY_NUMERICS_H_
-#define KAON_SERVER_ADMIN_CLI_VERIFY_NUMERICS_H_
+#ifndef KAON_SERVER_ADMIN_CLI_LOCAL_VERIFY_NUMERICS_H_
+#define KAON_SERVER_ADMIN_CLI_LOCAL_VERIFY_NUMERICS_H_
 
 #include <ostream>
 #include <string>
@@ -32,4 +32,4 @@ std::string NumericsText(const NumericsReport& report);
 
 }  // namespace kaon::admin_cli
 
-#endif  // KAON_SERVER_ADMIN_CLI_VERIFY_NUMERICS_H_
+#endif  // KAON_SERVER_ADMIN_CLI_LOCAL_VERIFY_NUMERICS_H_

@@ -1,8 +1,8 @@
 // The restore of a checkpoint that an admin asked for. It waits for the entry that is being
 // applied, then for its own entry, which begins another timeline (protocol.md section 2.2). Pure;
 // owned by StepMachine, one thread.
-#ifndef KAON_SERVER_COORDINATOR_MACHINE_RESTORES_H_
-#define KAON_SERVER_COORDINATOR_MACHINE_RESTORES_H_
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORES_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORES_H_
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@
 #include "server/coordinator/machine/actions.h"
 #include "server/coordinator/machine/job_state.h"
 #include "server/coordinator/machine/placement.h"
-#include "server/coordinator/machine/restore_order.h"
+#include "server/coordinator/machine/requests/restore_order.h"
 
 namespace kaon::coordinator {
 
@@ -75,4 +75,4 @@ class Restores {
 
 }  // namespace kaon::coordinator
 
-#endif  // KAON_SERVER_COORDINATOR_MACHINE_RESTORES_H_
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_RESTORES_H_

@@ -1,8 +1,8 @@
 // kaonctl backend --measure: times whole Muon updates in standard form (formula [N1]) and in Gram
 // form (formula [N7]) on this machine. A user can then choose the form of a group (ADR 0024). Needs
 // no cluster. Called on one thread; the backend's threads share each update.
-#ifndef KAON_SERVER_ADMIN_CLI_FORM_TIMES_H_
-#define KAON_SERVER_ADMIN_CLI_FORM_TIMES_H_
+#ifndef KAON_SERVER_ADMIN_CLI_LOCAL_FORM_TIMES_H_
+#define KAON_SERVER_ADMIN_CLI_LOCAL_FORM_TIMES_H_
 
 #include <cstdint>
 #include <string>
@@ -45,4 +45,4 @@ std::string FormTimesText(const FormTimes& times);
 
 }  // namespace kaon::admin_cli
 
-#endif  // KAON_SERVER_ADMIN_CLI_FORM_TIMES_H_
+#endif  // KAON_SERVER_ADMIN_CLI_LOCAL_FORM_TIMES_H_

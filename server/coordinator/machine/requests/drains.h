@@ -1,8 +1,8 @@
 // The drain of one shard: from an admin's call until the shard has ended and is back. Steps wait
 // from the boundary on; a shard that ends between two steps loses and repeats none. Owned by
 // StepMachine, one thread.
-#ifndef KAON_SERVER_COORDINATOR_MACHINE_DRAINS_H_
-#define KAON_SERVER_COORDINATOR_MACHINE_DRAINS_H_
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_DRAINS_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_DRAINS_H_
 
 #include <cstdint>
 #include <optional>
@@ -62,4 +62,4 @@ class Drains {
 
 }  // namespace kaon::coordinator
 
-#endif  // KAON_SERVER_COORDINATOR_MACHINE_DRAINS_H_
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_DRAINS_H_

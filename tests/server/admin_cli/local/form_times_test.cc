@@ -1,4 +1,4 @@
-#include "server/admin_cli/form_times.h"
+#include "server/admin_cli/local/form_times.h"
 
 #include <gtest/gtest.h>
 

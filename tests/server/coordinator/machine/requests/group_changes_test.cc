@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/group_changes.h"
+#include "server/coordinator/machine/requests/group_changes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The deletion of the job that an admin asked for. It waits for the entry that is being applied,
 // then for its own entry (ADR 0048). Pure; owned by StepMachine, one thread.
-#ifndef KAON_SERVER_COORDINATOR_MACHINE_JOB_DELETIONS_H_
-#define KAON_SERVER_COORDINATOR_MACHINE_JOB_DELETIONS_H_
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_JOB_DELETIONS_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_JOB_DELETIONS_H_
 
 #include <optional>
 
@@ -53,4 +53,4 @@ class JobDeletions {
 
 }  // namespace kaon::coordinator
 
-#endif  // KAON_SERVER_COORDINATOR_MACHINE_JOB_DELETIONS_H_
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_JOB_DELETIONS_H_

@@ -1,7 +1,7 @@
 // The change of a group, or of the job itself, that an admin asked for. It waits for the boundary
 // between two steps, then for its entry to be applied. Pure; owned by StepMachine, one thread.
-#ifndef KAON_SERVER_COORDINATOR_MACHINE_GROUP_CHANGES_H_
-#define KAON_SERVER_COORDINATOR_MACHINE_GROUP_CHANGES_H_
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_GROUP_CHANGES_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_GROUP_CHANGES_H_
 
 #include <optional>
 
@@ -52,4 +52,4 @@ class GroupChanges {
 
 }  // namespace kaon::coordinator
 
-#endif  // KAON_SERVER_COORDINATOR_MACHINE_GROUP_CHANGES_H_
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_REQUESTS_GROUP_CHANGES_H_
