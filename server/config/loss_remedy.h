@@ -14,6 +14,10 @@ namespace kaon::config {
 
 inline constexpr char kRestoreCommand[] = "kaonctl checkpoint restore";
 
+// Ends "this shard holds " for a shard without a job, which a worker may ask before the coordinator
+// has found the loss.
+inline constexpr char kHoldsNone[] = "none; if it held one, its state is lost: see kaonctl status";
+
 // Returns `why` a shard never votes again, and the remedy.
 inline std::string LossOfShard(absl::string_view why) {
   if (absl::StrContains(why, kRestoreCommand)) return std::string(why);

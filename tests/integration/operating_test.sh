@@ -44,7 +44,7 @@ before_block() { :; }
 
 run_section $page "Upgrade"
 said SUMMARY
-grep -q "written_by says 'kaon written_by 1.build another" "$work/node-3-shard.log" || fail "no refusal of another build"
+grep -q "written_by says 'kaon written_by 1..build another" "$work/node-3-shard.log" || fail "no refusal of another build"
 [ $blocks -eq "$(grep -c '^```sh ' $page)" ] || fail "only $blocks blocks of $page ran"
 for pid in "$work"/*.pid; do kill -0 "$(cat "$pid")" || fail "$(basename "$pid" .pid) has ended"; done
 

@@ -10,6 +10,7 @@
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/config/loss_remedy.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::shard {
@@ -238,9 +239,10 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
     return absl::NotFoundError(absl::StrCat("job \"", deleted_job_, "\" was deleted"));
   }
   if (!expected_.has_value() || open.job() != expected_->job) {
-    return absl::NotFoundError(absl::StrCat(
-        "job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
-        expected_.has_value() ? absl::StrCat("'", expected_->job, "'") : std::string("none")));
+    return absl::NotFoundError(
+        absl::StrCat("job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
+                     expected_.has_value() ? absl::StrCat("'", expected_->job, "'")
+                                           : std::string(config::kHoldsNone)));
   }
   if (open.timeline() != expected_->timeline) {
     const std::string both =

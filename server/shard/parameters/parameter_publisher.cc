@@ -9,6 +9,7 @@
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "proto/text.h"
+#include "server/config/loss_remedy.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::shard {
@@ -62,7 +63,7 @@ absl::Status ParameterPublisher::NotServedLocked(absl::string_view job) const {
   }
   return absl::NotFoundError(
       absl::StrCat("job '", proto::Excerpt(job), "' pulled, this shard holds ",
-                   job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
+                   job_.empty() ? std::string(config::kHoldsNone) : absl::StrCat("'", job_, "'")));
 }
 
 absl::StatusOr<std::shared_ptr<const ParameterPublisher::Parameter>> ParameterPublisher::FindLocked(

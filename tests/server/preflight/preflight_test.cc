@@ -39,7 +39,7 @@ v1::ShardConfig Shard() {
 }
 
 Report ReportOn(const v1::ShardConfig& shard, uint32_t count = 2) {
-  return Run(Job(), OffersOf(shard, count).value()).value();
+  return preflight::Run(Job(), OffersOf(shard, count).value()).value();
 }
 
 TEST(PreflightTest, GroupsAndTheirSumHaveTheBytesOfEachRule) {
@@ -75,7 +75,7 @@ TEST(PreflightTest, EveryShardUsesWhatWasSaidBefore) {
     // These shards have no sessions over shared memory.
     offer.memory.reserved_bytes = 32 * kMiB;
   }
-  const Report report = Run(plan.job, offers).value();
+  const Report report = preflight::Run(plan.job, offers).value();
   EXPECT_TRUE(JobFits(report).ok()) << JobFits(report);
   for (int i = 0; i < 2; ++i) {
     const v1::DescribeShardResponse& facts = trained.status.shards(i).description();
@@ -85,9 +85,9 @@ TEST(PreflightTest, EveryShardUsesWhatWasSaidBefore) {
     EXPECT_LE(facts.journal().bytes(), verdict.disk_bytes);
     // One byte less is refused.
     offers[i].memory.capacity_bytes = facts.used_bytes();
-    EXPECT_TRUE(JobFits(Run(plan.job, offers).value()).ok());
+    EXPECT_TRUE(JobFits(preflight::Run(plan.job, offers).value()).ok());
     offers[i].memory.capacity_bytes = facts.used_bytes() - 1;
-    EXPECT_FALSE(JobFits(Run(plan.job, offers).value()).ok());
+    EXPECT_FALSE(JobFits(preflight::Run(plan.job, offers).value()).ok());
     offers[i].memory.capacity_bytes = facts.capacity_bytes();
   }
 }
@@ -97,7 +97,7 @@ TEST(PreflightTest, AJobThatDoesNotFitGetsTheArithmeticAndAllNumbers) {
   shard.set_host_memory_bytes(65 * kMiB);
   v1::JobDefinition job = Job();
   AddParameter(job, "c.weight", {3000, 3000});
-  const Report report = Run(job, OffersOf(shard, 2).value()).value();
+  const Report report = preflight::Run(job, OffersOf(shard, 2).value()).value();
   const absl::Status fits = JobFits(report);
   EXPECT_EQ(fits.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(fits.message(), HasSubstr("job planned does not fit: shard 0: parameter c.weight"));
@@ -132,7 +132,7 @@ TEST(PreflightTest, RefusesValuesAsAShardWould) {
   EXPECT_EQ(OffersOf(cluster).status().code(), absl::StatusCode::kUnavailable);
   v1::JobDefinition job = Job();
   job.mutable_parameters(1)->set_name("a.weight");
-  EXPECT_FALSE(Run(job, OffersOf(Shard(), 2).value()).ok());
+  EXPECT_FALSE(preflight::Run(job, OffersOf(Shard(), 2).value()).ok());
 }
 
 }  // namespace
