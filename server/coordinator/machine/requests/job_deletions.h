@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/agreement.pb.h"
 #include "server/coordinator/machine/actions.h"
