@@ -13,7 +13,6 @@
 #include "job/definition.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
-#include "job/schedule.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/digest.h"
 #include "proto/decide_version.h"
