@@ -12,6 +12,7 @@
 #include "job/decide.h"
 #include "job/definition.h"
 #include "job/resolve.h"
+#include "job/route_validation.h"
 #include "job/rule_config.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/digest.h"
