@@ -22,7 +22,7 @@ struct StepShare {
   double token_weight = 1;
   uint32_t micro_batches = 1;
   double learning_rate_multiplier = 1;
-  std::map<std::string, double> group_multipliers;
+  std::map<std::string, double> group_multipliers = {};
   // Timeline of the job, as far as the worker that begins the step knows it.
   uint64_t timeline = 0;
 };

@@ -15,6 +15,7 @@
 #include "client/kaon/client.h"
 #include "client/train/training_session.h"
 #include "job/norm_use.h"
+#include "job/schedule.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
 #include "kernels/backend.h"

@@ -23,7 +23,7 @@ struct StepContribution {
   double token_weight = 1;
   double learning_rate_multiplier = 1;
   // Further factor on the learning rate of single groups, by name.
-  std::map<std::string, double> group_multipliers;
+  std::map<std::string, double> group_multipliers = {};
   std::optional<double> loss;
   // Gradients times the session's loss scale. Not owned; must stay valid until the step is decided.
   const TensorBuffers* gradients = nullptr;

@@ -22,8 +22,10 @@ refused() {
 drain() {
   local status=0
   "$KAONCTL" --dir "$DIR" -o json shard drain "$1" --wait >"$TEST_TMPDIR/drained" 2>"$TEST_TMPDIR/progress" &
-  local drain=$!
-  wait "$(cat "$DIR/shard-$1.pid")" || status=$?
+  local drain=$! shard first
+  shard=$(cat "$DIR/shard-$1.pid")
+  wait -n -p first "$shard" $drain || status=$?
+  [ "$first" = "$shard" ] || { cat "$TEST_TMPDIR/progress"; give_up; }
   [ $status = 0 ] || fail "shard $1: exit status $status"
   refused 1 "shard $1 is not connected.*drain shard $((($1 + 1) % 3)) once it is back" $((($1 + 1) % 3))
   cluster_revive_shard "$DIR" "$1" || give_up

@@ -112,12 +112,13 @@ void StepMachine::Tick(absl::Time now) {
   if (const absl::Status heard = CheckHeard(); !heard.ok()) {
     FailChanges(heard);
     Do(results_.Fail(heard));
+  } else {
+    // Steps that waited for a drain go on after it failed.
+    MaybeOpenStepRound();
   }
   LoseWorkers(now);
   Do(checkpoints_.Tick(now));
   AskForParts();
-  // Steps that waited for a drain go on after it failed.
-  MaybeOpenStepRound();
   AskToDrain();
   ReadStepRecord();
   Do(WakeAt{now + options_.heartbeat});
@@ -125,6 +126,7 @@ void StepMachine::Tick(absl::Time now) {
 
 void StepMachine::OnShardConnected(int shard) {
   shards_[shard].connected = true;
+  drains_.OnConnected(shard);
   // The shard may be another process, which is not bound by the answers of the first one. Late
   // copies of those look like new answers, so read all shards again under a higher ballot (rule 1).
   if (phase_ != Phase::kStandby && shards_[shard].state) {

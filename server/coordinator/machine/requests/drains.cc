@@ -101,8 +101,12 @@ Actions Drains::OnDisconnected(int shard, const absl::Status& why, const JobStat
   return {ReplyDrain{*call, std::move(response), ""}};
 }
 
+void Drains::OnConnected(int shard) {
+  if (run_ && run_->shard == shard && run_->stage == Stage::kAway) run_.reset();
+}
+
 Actions Drains::End(const absl::Status& status) {
-  if (!run_) return {};
+  if (!run_ || run_->stage == Stage::kAway) return {};
   const std::optional<CallId> call = run_->call;
   run_.reset();
   if (!call) return {};

@@ -41,7 +41,9 @@ class Drains {
   Actions OnRefused(int shard, const v1::Refused& refused);
   // Answers the call of a drain of this shard, whose stream ended with `why`.
   Actions OnDisconnected(int shard, const absl::Status& why, const JobState& job);
-  // Ends the drain; steps wait for it no more. A call that waits gets `status`.
+  // A drained shard is back.
+  void OnConnected(int shard);
+  // Ends a drain whose shard is still there. A call that waits gets `status`.
   Actions End(const absl::Status& status);
   // Forgets the call. A shard that was not told to end stays.
   void Cancel(CallId call);
