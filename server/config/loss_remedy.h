@@ -1,5 +1,4 @@
-// Says what to do after DATA_LOSS: every such text of a shard and of a coordinator names it. Any
-// thread.
+// Says what to do after a job's state is gone: every text of DATA_LOSS names it. Any thread.
 #ifndef KAON_SERVER_CONFIG_LOSS_REMEDY_H_
 #define KAON_SERVER_CONFIG_LOSS_REMEDY_H_
 
@@ -9,14 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/text.h"
 
 namespace kaon::config {
 
 inline constexpr char kRestoreCommand[] = "kaonctl checkpoint restore";
-
-// Ends "this shard holds " for a shard without a job, which a worker may ask before the coordinator
-// has found the loss.
-inline constexpr char kHoldsNone[] = "none; if it held one, its state is lost: see kaonctl status";
 
 // Returns `why` a shard never votes again, and the remedy.
 inline std::string LossOfShard(absl::string_view why) {
@@ -32,6 +28,20 @@ inline absl::Status WithRemedy(const absl::Status& stopped) {
   }
   return absl::DataLossError(absl::StrCat(
       stopped.message(), "; to go on from the newest checkpoint, run: ", kRestoreCommand));
+}
+
+// NOT_FOUND for a call about `job` ("pushed", "pulled") on a shard that holds another job, `held`,
+// or none. `deleted`: the job that it held last. A worker may ask an empty shard before the
+// coordinator has found the loss.
+inline absl::Status NotHeld(absl::string_view job, absl::string_view call, absl::string_view held,
+                            absl::string_view deleted) {
+  if (held.empty() && !deleted.empty() && (job.empty() || job == deleted)) {
+    return absl::NotFoundError(absl::StrCat("job \"", deleted, "\" was deleted"));
+  }
+  return absl::NotFoundError(
+      absl::StrCat("job '", proto::Excerpt(job), "' ", call, ", this shard holds ",
+                   held.empty() ? "none; if it held one, its state is lost: see kaonctl status"
+                                : absl::StrCat("'", held, "'")));
 }
 
 }  // namespace kaon::config

@@ -91,16 +91,6 @@ void StepMachine::SendHeartbeat(int shard) {
   Send(shard, std::move(message));
 }
 
-void StepMachine::AskForParts() {
-  for (int i = 0; i < shards_.size(); ++i) {
-    std::optional<v1::TakeCheckpoint> ask = checkpoints_.Ask(i);
-    if (!ask) continue;
-    v1::CoordinatorToShard message;
-    *message.mutable_checkpoint() = *std::move(ask);
-    Send(i, std::move(message));
-  }
-}
-
 void StepMachine::Tick(absl::Time now) {
   for (int i = 0; i < shards_.size(); ++i) {
     shards_[i].silence = now - shards_[i].heard;
@@ -126,7 +116,7 @@ void StepMachine::Tick(absl::Time now) {
 
 void StepMachine::OnShardConnected(int shard) {
   shards_[shard].connected = true;
-  drains_.OnConnected(shard);
+  requests_.drains.OnConnected(shard);
   // The shard may be another process, which is not bound by the answers of the first one. Late
   // copies of those look like new answers, so read all shards again under a higher ballot (rule 1).
   if (phase_ != Phase::kStandby && shards_[shard].state) {

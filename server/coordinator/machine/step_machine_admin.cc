@@ -168,6 +168,16 @@ void StepMachine::AskToDrain() {
   Send(*requests_.drains.shard(), std::move(message));
 }
 
+void StepMachine::AskForParts() {
+  for (int i = 0; i < shards_.size(); ++i) {
+    std::optional<v1::TakeCheckpoint> ask = checkpoints_.Ask(i);
+    if (!ask) continue;
+    v1::CoordinatorToShard message;
+    *message.mutable_checkpoint() = *std::move(ask);
+    Send(i, std::move(message));
+  }
+}
+
 void StepMachine::OnCheckpointFinished(uint64_t attempt,
                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
   Do(checkpoints_.OnFinished(attempt, summary));

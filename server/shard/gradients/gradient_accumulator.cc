@@ -9,7 +9,6 @@
 #include "job/definition.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
-#include "proto/text.h"
 #include "server/config/loss_remedy.h"
 #include "server/mutation/mutation.h"
 
@@ -235,14 +234,9 @@ void GradientAccumulator::ResetWorkersLocked(size_t kept) {
 
 absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) const {
   KAON_RETURN_IF_ERROR(closed_);
-  if (!expected_.has_value() && !deleted_job_.empty() && open.job() == deleted_job_) {
-    return absl::NotFoundError(absl::StrCat("job \"", deleted_job_, "\" was deleted"));
-  }
   if (!expected_.has_value() || open.job() != expected_->job) {
-    return absl::NotFoundError(
-        absl::StrCat("job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
-                     expected_.has_value() ? absl::StrCat("'", expected_->job, "'")
-                                           : std::string(config::kHoldsNone)));
+    const std::string held = expected_.has_value() ? expected_->job : "";
+    return config::NotHeld(open.job(), "pushed", held, deleted_job_);
   }
   if (open.timeline() != expected_->timeline) {
     const std::string both =

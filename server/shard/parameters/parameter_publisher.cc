@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
-#include "proto/text.h"
 #include "server/config/loss_remedy.h"
 #include "server/mutation/mutation.h"
 
@@ -58,12 +57,7 @@ void ParameterPublisher::StopServing(const std::string& job) {
 }
 
 absl::Status ParameterPublisher::NotServedLocked(absl::string_view job) const {
-  if (job_.empty() && !deleted_job_.empty() && (job.empty() || job == deleted_job_)) {
-    return absl::NotFoundError(absl::StrCat("job \"", deleted_job_, "\" was deleted"));
-  }
-  return absl::NotFoundError(
-      absl::StrCat("job '", proto::Excerpt(job), "' pulled, this shard holds ",
-                   job_.empty() ? std::string(config::kHoldsNone) : absl::StrCat("'", job_, "'")));
+  return config::NotHeld(job, "pulled", job_, deleted_job_);
 }
 
 absl::StatusOr<std::shared_ptr<const ParameterPublisher::Parameter>> ParameterPublisher::FindLocked(
