@@ -5,9 +5,9 @@
 source tests/integration/real_cluster.sh
 
 STEPS=100000
-OPTIONS=(--workers 2 --split 3,5 --steps "$STEPS" --max-grad-norm 0.05)
+OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 
-steps_done() { grep -c '"type": *"step"' "$TEST_TMPDIR/log" 2>/dev/null; }
+steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 reached() { [ "$(steps_done)" -ge "$1" ]; }
 
 # refused STATUS TEXT SHARD: a drain of that shard ends so and says that.
@@ -36,8 +36,8 @@ drain() {
 }
 
 start 3 2
-launch 0 --log-jsonl "$TEST_TMPDIR/log"
-launch 1
+launch 0 --steps "$STEPS" --log-jsonl "$TEST_TMPDIR/log"
+launch 1 --steps "$STEPS"
 wait_for 60 reached 5 || give_up
 refused 3 "shard 3: the shards are 0 .. 2" 3
 for shard in 0 1 2; do
