@@ -10,11 +10,12 @@ OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 reached() { [ "$(steps_done)" -ge "$1" ]; }
 
-# refused STATUS TEXT SHARD: a drain of that shard ends so and says that.
+# refused STATUS TEXT SHARD: (STATUS is a pattern) a drain of that shard ends so and says that.
 refused() {
   local status=0
   "$KAONCTL" --dir "$DIR" shard drain "$3" >"$TEST_TMPDIR/refused" 2>&1 || status=$?
-  [ $status = "$1" ] || fail "drain of shard $3: exit status $status: $(cat "$TEST_TMPDIR/refused")"
+  # shellcheck disable=SC2053  (a pattern)
+  [[ $status == $1 ]] || fail "drain of shard $3: exit status $status: $(cat "$TEST_TMPDIR/refused")"
   grep -q "$2" "$TEST_TMPDIR/refused" || fail "drain of shard $3: $(cat "$TEST_TMPDIR/refused")"
 }
 
@@ -27,7 +28,8 @@ drain() {
   wait -n -p first "$shard" $drain || status=$?
   [ "$first" = "$shard" ] || { cat "$TEST_TMPDIR/progress"; give_up; }
   [ $status = 0 ] || fail "shard $1: exit status $status"
-  refused 1 "shard $1 is not connected.*drain shard $((($1 + 1) % 3)) once it is back" $((($1 + 1) % 3))
+  # On a slow machine the other shard, too, may be silent for a moment.
+  refused '[14]' "shard $1 is not connected.*once it is back\\|was not heard for" $((($1 + 1) % 3))
   cluster_revive_shard "$DIR" "$1" || give_up
   wait $drain || { cat "$TEST_TMPDIR/progress"; give_up; }
   echo "drained: $(tr -d ' \n' <"$TEST_TMPDIR/drained")"
