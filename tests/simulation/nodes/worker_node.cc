@@ -169,9 +169,15 @@ void WorkerNode::NoteLoss(const absl::Status& status) {
   world_.invariants().Violated(absl::StrCat("worker ", rank_, " was told ", status.ToString()));
 }
 
+// A trainer ends when the job stops. It attaches anew, maybe to the job that came after a deletion.
+bool WorkerNode::EndsWith(const absl::Status& status) const {
+  return world_.options().deletions && IsLoss(status);
+}
+
 void WorkerNode::OnJoinOver(const client::JoinOver& over) {
   NoteLoss(over.joined.status());
   if (!over.joined.ok()) {
+    if (EndsWith(over.joined.status())) return Supervise();
     if (absl::IsAborted(over.joined.status())) return Supervise();
     // The job was deleted, or another of its name took its place.
     const bool deleted = world_.options().deletions && absl::IsNotFound(over.joined.status());
@@ -238,6 +244,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
       OnRewound(*over.rewound);
       return Later(absl::Milliseconds(1), [this] { BeginNext(); });
     }
+    if (EndsWith(over.record.status())) return Supervise();
     // The step was decided while this process started, so it asks for the job's position.
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));

@@ -53,6 +53,7 @@ class WorkerNode {
   void OnStepOver(const client::StepOver& over);
   // Checks that FAILED_PRECONDITION reports the stop only of a job that stops.
   void NoteLoss(const absl::Status& status);
+  bool EndsWith(const absl::Status& status) const;
   // Ends the process with an error and restarts it, as its supervisor would.
   void Supervise();
 
