@@ -162,7 +162,7 @@ class Shards {
   void Train(std::map<uint32_t, std::vector<float>> gradients) {
     v1::StepPlan plan = TrainPlan(++step_, 1, 1);
     plan.mutable_step()->clear_rates();
-    job::AddRates(registration_.definition(), record_.decision().applied_updates(), 1,
+    job::AddRates(registration_.definition(), record_.decision().applied_updates(), {},
                   *plan.mutable_step());
     Enter(plan, gradients);
   }
