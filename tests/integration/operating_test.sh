@@ -11,7 +11,7 @@ served() { ip netns exec "$prefix-admin" openssl s_client -connect "$1" </dev/nu
 # The servers show the renewed certificates without a restart.
 check_rotation() {
   local deadline=$((SECONDS + 60)) server renewed
-  for server in 10.77.0.1:7070/shard 10.77.0.2:7070/shard 10.77.0.3:7070/shard 10.77.0.1:7000/coordinator; do
+  for server in 10.77.0.1:7701/shard 10.77.0.2:7701/shard 10.77.0.3:7701/shard 10.77.0.1:7700/coordinator; do
     renewed=$(openssl x509 -noout -serial -in "$admin/tls/${server#*/}.crt")
     until [ "$(served "${server%/*}" || true)" = "$renewed" ]; do
       [ $SECONDS -lt $deadline ] || fail "$server still shows its old certificate"
@@ -30,10 +30,10 @@ run_section $page "Rotation"
 said '"final_step": *30|SUMMARY'
 check_rotation
 run_section $page "Standby coordinator"
-said "10.77.0.1:7000 holds the shards"
+said "10.77.0.1:7700 holds the shards"
 stop node-1 coordinator
 admin_does kaon-train --steps 35 --batch-size 96 --hidden 48 >"$work/last.log" 2>&1 || fail "the standby does not take over"
-echo 'cd ~/kaon && exec kaon-coordinator --config coordinator.textproto --advertise 10.77.0.1:7000' >"$work/again"
+echo 'cd ~/kaon && exec kaon-coordinator --config coordinator.textproto --advertise 10.77.0.1:7700' >"$work/again"
 start node-1 coordinator "$work/again"
 
 # The checkpoints are lost after they were copied.
