@@ -100,12 +100,12 @@ cd "$root"
 deploy/install_packages.sh --test "${packages[@]}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-if [ "$suite" = install ]; then
-  python3 -m pip install -q --root-user-action=ignore --target "$work/python" kubernetes-validate
-  options+=("--test_env=PYTHONPATH=$work/python")
-fi
 start=$SECONDS
 result=0
+if [ "$suite" = install ]; then
+  python3 -m pip install -q --root-user-action=ignore --target "$work/python" kubernetes-validate==1.37.0 || result=1
+  options+=("--test_env=PYTHONPATH=$work/python")
+fi
 touch "$work/start"
 if [ "$verb" = script ]; then
   timeout --signal=INT --kill-after=60 "$seconds" "$script" | tee "$work/log" || result=$?

@@ -65,7 +65,8 @@ KAON_HOST_DEVICE float Int8ValueOf(float scale, int8_t code) {
 
 // Second moments as roots in uint8 (rule [Q2]). Nearest rounding would stall: with beta2 = 0.999 a
 // root shrinks by 0.05 % a step, which is less than half a code. So a root is rounded up or down at
-// random, in proportion; the draw depends on parameter, update and element alone.
+// random, in proportion. This keeps the mean of the root. The mean of its square grows by at most a
+// quarter of the squared scale. The draw depends on parameter, update and element: slots share it.
 
 // Returns 32 bits, each of which depends on every bit of x (Wellons, lowbias32).
 KAON_HOST_DEVICE uint32_t Scrambled(uint32_t x) {

@@ -91,7 +91,7 @@ void NoteMatrices(const v1::ParameterSpec& spec, const kernels::RuleConfig& rule
   }
 }
 
-// Upper bound on the files of a shard (docs/operating.md, Size). `state_bytes`: those of a
+// Estimates the files of a shard (docs/operating.md, Size). `state_bytes`: those of a
 // snapshot.
 absl::StatusOr<uint64_t> DiskBytes(const ShardOffer& offer, const shard::ShardNeeds& needs,
                                    uint64_t state_bytes) {

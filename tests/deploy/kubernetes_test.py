@@ -121,7 +121,7 @@ def name_faults(objects):
             yield f"certificate {name} does not name 127.0.0.1, which the probes dial"
     for owner, pod in pods_of(objects):
         for entry in (e for c in pod["spec"]["containers"] for e in c["env"]):
-            if entry["name"] not in ("KAON_SHARDS", "KAON_COORDINATORS"):
+            if entry["name"] not in ("KAON_SHARDS", "KAON_ENDPOINTS"):
                 continue
             dialled = [address.rsplit(":", 1)[0] for address in entry["value"].split(",")]
             peer = "kaon-shard" if entry["name"] == "KAON_SHARDS" else "kaon-coordinator"
@@ -154,6 +154,10 @@ def seeded_faults(objects):
         (("NetworkPolicy", "kaon-coordinator"), lambda o: o["spec"]["ingress"][0]["ports"][0].update(port=1), "lets port 1 in"),
         (("Certificate", "kaon-coordinator"), lambda o: o["spec"].update(dnsNames=[]), "does not name kaon-coordinator-0"),
     )
+    if any(o["kind"] == "Job" for o in objects):
+        dialled = "kaon-coordinator-9.kaon-coordinator:7700"
+        changes += ((("Job", "kaon-train"), lambda o: [e.update(value=dialled) for e in o["spec"]["template"]["spec"]
+                    ["containers"][0]["env"] if e["name"] == "KAON_ENDPOINTS"], dialled),)
     if any(o["kind"] == "PersistentVolumeClaim" for o in objects):
         claim = ("PersistentVolumeClaim", "kaon-checkpoints")
         changes += ((claim, lambda o: o["spec"].update(accessModes=["ReadWriteOnce"]), "claim kaon-checkpoints"),)

@@ -43,12 +43,20 @@ expect_status() {
   [ "$got" = "$expected" ] || fail "kaonctl $*: status $got, expecting $expected: $(cat "$TEST_TMPDIR/said")"
 }
 
+# used_bytes: what all shards use together.
+used_bytes() {
+  wait_for 60 described "$TEST_TMPDIR/status" || give_up
+  python3 -c 'import json, sys
+print(sum(shard["used_bytes"] for shard in json.load(open(sys.argv[1]))["shards"]))' "$TEST_TMPDIR/status"
+}
+
 # one_mode MODE: a whole life in one mode.
 one_mode() {
-  local used
+  local used reserved
   export KAON_DURABILITY=$1
   start "$SHARDS" 2
   [ -z "$(jobs_listed)" ] || fail "$1: a job is listed before there is one"
+  reserved=$(used_bytes)
   OPTIONS=(--workers 2 --job a)
   launch 0 --steps 100000
   launch 1 --steps 100000
@@ -65,10 +73,8 @@ one_mode() {
   [ -z "$(jobs_listed)" ] || fail "$1: still listed: $(jobs_listed)"
   expect_status 3 job delete a --yes
   expect_status 3 steps
-  wait_for 60 described "$TEST_TMPDIR/status" || give_up
-  used=$(python3 -c 'import json, sys
-print(sum(shard["used_bytes"] for shard in json.load(open(sys.argv[1]))["shards"]))' "$TEST_TMPDIR/status")
-  [ "$used" = 0 ] || fail "$1: $used bytes are still in use"
+  used=$(used_bytes)
+  [ "$used" = "$reserved" ] || fail "$1: $used bytes are still in use, $reserved before the job"
   ctl checkpoint list | grep -q "of-${1%%(*}" || fail "$1: the checkpoint is gone"
   if [ "$1" != none ]; then
     wait_for 60 all_deletions_kept || give_up

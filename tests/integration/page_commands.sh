@@ -72,7 +72,7 @@ on() {
   cat "$2" >>"$script"
   [ -n "${3:-}" ] || printf '\nexport -p | grep " KAON_" >%s || true\n' "$work/$1.env" >>"$script"
   # A service is ended by the test, everything else ends by itself.
-  local limit=(timeout 90)
+  local limit=(timeout 300)
   [ -z "${3:-}" ] || limit=()
   exec ip netns exec "$prefix-$1" env HOME="$home" PATH="$work/bin:$PATH" ${limit[@]+"${limit[@]}"} bash "$script" </dev/null
 }
@@ -112,13 +112,17 @@ start() {
 
 # run_block FILE HEAD
 run_block() {
-  local machine machines kind
+  local machine machines kind status
   read -r _ machines kind <<<"$2"
   for machine in ${machines//,/ }; do
     echo "== $SECONDS s, $machine: $(head -n 1 "$1")"
     case "$kind" in
       service=*) start "$machine" "${kind#service=}" "$1" ;;
-      fails) ! (on "$machine" "$1") >"$work/last.log" 2>&1 || fail "$machine: no failure: $(cat "$1")" ;;
+      fails)
+        status=0
+        (on "$machine" "$1") >"$work/last.log" 2>&1 || status=$?
+        [[ $status -ne 0 && $status -lt 124 ]] || fail "$machine: status $status, must fail: $(cat "$1")"
+        ;;
       *) (on "$machine" "$1") >"$work/last.log" 2>&1 || fail "$machine: $(cat "$1")" ;;
     esac
   done

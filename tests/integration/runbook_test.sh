@@ -43,6 +43,7 @@ expire() {
 certificate_expires() {
   local node
   for node in node-1 node-2 node-3; do expire $node shard; done
+  expire node-1 coordinator
   expire admin admin
   stop node-2 shard TERM
   # What is said: by a server that starts, by a client with an expired certificate, by one that calls such a server.
@@ -108,7 +109,12 @@ case "$entry" in
   "The coordinator's machine is lost") stop node-1 coordinator ;;
   "One disk is lost") stop node-2 shard; rm -r "$(home node-2)/data" ;;
   "All disks are lost") for node in node-1 node-2 node-3; do stop $node shard; rm -r "$(home $node)/data"; done ;;
-  "A machine is lost for good") stop node-3 shard; ip netns del "$prefix-node-3" ;;
+  "A machine is lost for good")
+    stop node-3 shard
+    ip netns del "$prefix-node-3"
+    for node in node-1 node-2; do stop $node shard; done
+    stop node-1 coordinator
+    ;;
   "A certificate expires soon" | "A job is to be replaced") ;;
   "A certificate has expired") certificate_expires ;;
   "A disk is full") disk_fills ;;

@@ -184,6 +184,15 @@ TEST(StateCodecTest, RootsAreRoundedWithoutBias) {
   EXPECT_NEAR(mean, 100.3, 0.01);
 }
 
+// Elements 2^32 apart have draws of their own.
+TEST(StateCodecTest, DrawsDependOnTheWholeIndex) {
+  int equal = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    equal += RootDrawOf(7, i) == RootDrawOf(7, i + (int64_t{1} << 32)) ? 1 : 0;
+  }
+  EXPECT_LT(equal, 3);
+}
+
 TEST(StateCodecTest, RootsNeverOverflow) {
   for (const float largest : {FLT_MAX, HUGE_VALF, NAN}) {
     for (const float x : RoundTrip(StateDType::kSqrtUInt8, std::vector<float>(40, largest))) {
