@@ -170,7 +170,8 @@ void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl
       Do(checkpoints_.OnReport(shard, message.checkpoint(), requests_.restores.InUse(job_)));
       break;
     case v1::ShardToCoordinator::kDrain:
-      Do(requests_.drains.OnReport(shard, message.drain()));
+      // Else the snapshot is not of the newest entry.
+      if (phase_ == Phase::kReady) Do(requests_.drains.OnReport(shard, message.drain()));
       AskToDrain();
       break;
     default:

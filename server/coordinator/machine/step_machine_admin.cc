@@ -45,9 +45,11 @@ bool StepMachine::OpenGroupChange() {
   return plan.ok();
 }
 
-// A job that stopped because it lost a worker can go on from a checkpoint, or be deleted.
+// A job that stopped because it lost a worker can go on from a checkpoint, or be deleted. It may
+// have lost the state of a shard since.
 absl::Status StepMachine::CheckReplaceable() const {
-  return failure_.first == job_.timeline ? absl::OkStatus() : stopped_;
+  const bool lost_worker = failure_.first == job_.timeline && !absl::IsDataLoss(stopped_);
+  return lost_worker ? absl::OkStatus() : stopped_;
 }
 
 // Returns OK if the call waits in `requests_`.

@@ -33,8 +33,7 @@ bool ShardMachine::LeavesOut(const v1::StepPlan& plan) const {
 bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
   if (plan.position() <= applied_position_) return false;
   if (LeavesOut(plan)) return true;
-  return interval_steps_ > 0 &&
-         (plan.has_rollback() || (plan.has_job_deletion() && rollback_needed_));
+  return interval_steps_ > 0 && (plan.has_rollback() || plan.has_job_deletion());
 }
 
 // Protocol.md 2.2 keeps PREPARE(rollback) alongside PREPARE(t) until the rollback is applied. Rule
@@ -64,7 +63,9 @@ absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
   // read this shard. It never hears of such a vote, which was for an older ballot (rule 1).
   uint64_t voted = 0;
   if (held_.has_value() && held_->told) {
-    voted = held_->plan.position() - (held_->plan.has_rollback() ? 1 : 0);
+    // The holder plans a rollback or a restore anew, at the same position, if a shard refused it.
+    const bool again = held_->plan.has_rollback() || held_->plan.has_restore();
+    voted = held_->plan.position() - (again ? 1 : 0);
   }
   const uint64_t above = std::max(applied_position_, voted);
   if (plan.position() <= above) {

@@ -337,6 +337,20 @@ TEST_F(ShardMachineLossTest, TheOtherShardsTakeItAboveTheirVotes) {
   EXPECT_EQ(machine_.state().applied_step(), 7u);
 }
 
+// One shard refused the first plan, as it could not read the checkpoint.
+TEST_F(ShardMachineLossTest, TheSameHolderPlansItAnew) {
+  TakeHolder();
+  EXPECT_TRUE(Ask(RestorePlan(9)).has_prepared());
+  v1::StepPlan again = RestorePlan(9);
+  EXPECT_FALSE(Ask(again).has_refused()) << "the plan may be repeated";
+  again.set_round(2);
+  again.mutable_restore()->set_checkpoint("eight");
+  EXPECT_TRUE(Ask(again).has_prepared());
+  Decide(kHolder, 2, Applying(again));
+  Apply(9);
+  EXPECT_EQ(machine_.state().applied_position(), 9u);
+}
+
 TEST_F(ShardMachineLossTest, AJournalWithThePositionsLeftOutIsReplayed) {
   const v1::StepPlan plan = RestorePlan(9);
   ASSERT_TRUE(machine_.RestorePromise({MakeBallot(2), 0, 1}).ok());

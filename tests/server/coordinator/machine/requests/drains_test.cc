@@ -116,6 +116,25 @@ TEST_F(DrainsTest, AFullDiskEndsTheDrainAndStepsGoOn) {
   EXPECT_TRUE(harness_.SentPlan(0)) << harness_.phase();
 }
 
+// The snapshot is of an entry that another one follows.
+TEST_F(DrainsTest, AShardThatReportsBehindAnOpenEntryIsAskedAgain) {
+  harness_.DrainShard(1);
+  v1::SetGroupRequest change;
+  change.set_group("adamw");
+  change.add_settings()->set_field("lr");
+  change.mutable_settings(0)->set_value("0.5");
+  change.set_expected_revision(StateAt(3, v1::DURABILITY_MODE_JOURNAL).config_revision());
+  harness_.SetGroup(change);
+  ASSERT_TRUE(harness_.SentPlan(0)) << harness_.phase();
+  const v1::StepPlan plan = *harness_.SentPlan(0);
+  Report(1, /*ready=*/true);
+  for (int shard : {0, 1}) harness_.Vote(shard, plan);
+  harness_.ClearSent();
+  for (int shard : {0, 1}) harness_.Applied(shard, plan.position());
+  ASSERT_TRUE(Order(1)) << harness_.phase();
+  EXPECT_FALSE(Order(1)->end());
+}
+
 TEST_F(DrainsTest, ACallerThatGivesUpLeavesTheShardAsItIs) {
   const CallId call = harness_.DrainShard(1);
   BeginAll(4);
