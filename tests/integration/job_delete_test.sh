@@ -1,7 +1,7 @@
 #!/bin/bash
 # `kaonctl job delete` frees a cluster for another job (ADR 0048), in every mode of durability. The workers of the
-# deleted job end with the reason, its memory and its snapshots are gone, and its checkpoints stay. Another job with
-# other parameters trains to the bits of a run without servers, also across a kill of every server.
+# deleted job end with the reason, its memory and its snapshots are gone, and its checkpoints stay. A job of the same
+# name with other parameters trains to the bits of a run without servers, also across a kill of every server.
 source tests/integration/real_cluster.sh
 
 SHARDS=3
@@ -32,7 +32,7 @@ restart_all() {
 ended_as_deleted() {
   wait_for 60 ended "$1" || give_up
   if wait "${trainer[$1]}"; then fail "rank $1 of the deleted job ended well"; fi
-  grep -q 'job "a" was deleted' "$TEST_TMPDIR/rank-$1" || fail "rank $1: $(tail -n 3 "$TEST_TMPDIR/rank-$1")"
+  grep -q 'job "kaon-train" was deleted' "$TEST_TMPDIR/rank-$1" || fail "rank $1: $(tail -n 3 "$TEST_TMPDIR/rank-$1")"
 }
 
 # expect_status STATUS ARGUMENTS...
@@ -57,21 +57,21 @@ one_mode() {
   start "$SHARDS" 2
   [ -z "$(jobs_listed)" ] || fail "$1: a job is listed before there is one"
   reserved=$(used_bytes)
-  OPTIONS=(--workers 2 --job a)
+  OPTIONS=(--workers 2)
   launch 0 --steps 100000
   launch 1 --steps 100000
   wait_for 60 step_reached 9 || give_up
-  [[ "$(jobs_listed)" = "a 1 "[1-9]*" 2" ]] || fail "$1: $(jobs_listed)"
+  [[ "$(jobs_listed)" = "kaon-train 1 "[1-9]*" 2" ]] || fail "$1: $(jobs_listed)"
   ctl checkpoint create "of-${1%%(*}" >/dev/null || fail "$1: no checkpoint"
-  expect_status 6 job delete a
+  expect_status 6 job delete kaon-train
   expect_status 3 job delete other --yes
   step_reached 10 || wait_for 60 step_reached 10 || give_up
-  ctl job delete a --yes >"$TEST_TMPDIR/deleted" || give_up
-  grep -q "deleted job a, at position" "$TEST_TMPDIR/deleted" || fail "$1: $(cat "$TEST_TMPDIR/deleted")"
+  ctl job delete kaon-train --yes >"$TEST_TMPDIR/deleted" || give_up
+  grep -q "deleted job kaon-train, at position" "$TEST_TMPDIR/deleted" || fail "$1: $(cat "$TEST_TMPDIR/deleted")"
   ended_as_deleted 0
   ended_as_deleted 1
   [ -z "$(jobs_listed)" ] || fail "$1: still listed: $(jobs_listed)"
-  expect_status 3 job delete a --yes
+  expect_status 3 job delete kaon-train --yes
   expect_status 3 steps
   used=$(used_bytes)
   [ "$used" = "$reserved" ] || fail "$1: $used bytes are still in use, $reserved before the job"
@@ -83,14 +83,14 @@ one_mode() {
     [ -z "$(jobs_listed)" ] || fail "$1: listed after a restart: $(jobs_listed)"
   fi
 
-  OPTIONS=(--workers 2 --job b --hidden 32 --steps 20)
+  OPTIONS=(--workers 2 --hidden 32 --steps 20)
   launch 0 --stop-after 10
   launch 1 --stop-after 10
   join_trainer 60 0
   join_trainer 60 1
-  [ "$(jobs_listed | cut -d ' ' -f 1,2)" = "b 2" ] || fail "$1: $(jobs_listed)"
+  [ "$(jobs_listed | cut -d ' ' -f 1,2)" = "kaon-train 2" ] || fail "$1: $(jobs_listed)"
   ctl -o json steps --limit 1000 >"$TEST_TMPDIR/steps" || give_up
-  python3 - "$TEST_TMPDIR/steps" <<'PY' || fail "$1: steps of job a are shown as those of b"
+  python3 - "$TEST_TMPDIR/steps" <<'PY' || fail "$1: steps of the deleted job are shown"
 import json, sys
 steps = [record["step"] for record in json.load(open(sys.argv[1]))["steps"] if record["kind"] == "train"]
 assert steps == list(range(1, 11)), steps
@@ -102,9 +102,9 @@ PY
   join_trainer 60 1
   compare 20
   # A job of a checkpoint may begin where another was deleted.
-  ctl job delete b --yes >/dev/null || give_up
+  ctl job delete kaon-train --yes >/dev/null || give_up
   ctl checkpoint restore "of-${1%%(*}" --yes >/dev/null || give_up
-  [ "$(jobs_listed | cut -d ' ' -f 1,2)" = "a 3" ] || fail "$1: $(jobs_listed)"
+  [ "$(jobs_listed | cut -d ' ' -f 1,2)" = "kaon-train 3" ] || fail "$1: $(jobs_listed)"
   stop
 }
 

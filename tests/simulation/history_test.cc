@@ -292,7 +292,8 @@ TEST_F(HistoryTest, ChangeThatWasRefused) {
 
 TEST_F(HistoryTest, ChangeAnsweredWithAnotherEntry) {
   Find(Kind::kChange).position = 6;
-  EXPECT_EQ(Contradicted(), "change 0.5 was answered with entry 6, which is another one");
+  EXPECT_EQ(Contradicted(),
+            "change or deletion 0.5 was answered with entry 6, which is another one");
 }
 
 TEST_F(HistoryTest, ChangeNobodyAskedFor) {

@@ -50,6 +50,7 @@ TEST_P(BackendConformanceTest, EncodedMomentumIsDecodedUpdatedInFloat32AndRounde
   }
 }
 
+// [Q2]: decode, update in fp32, encode, with the draws of the update.
 TEST_P(BackendConformanceTest, SecondMomentsAreDecodedUpdatedInFloat32AndRounded) {
   const size_t n = 3 * 4099;
   AdamWConfig config;
