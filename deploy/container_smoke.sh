@@ -176,7 +176,7 @@ train() {
     [ "$($engine wait "$(name $worker)")" = 0 ] || die "$worker ended as: $(state $worker)"
   done
   say "trained $steps steps; $other leads:"
-  kaonctl "$other" status
+  kaonctl "$other" --timeout 60 status
 }
 
 digest() { grep -oE '"weights_digest": *"[0-9a-f]+"' | tail -n 1 | grep -oE '[0-9a-f]{16}'; }
