@@ -83,7 +83,7 @@ one_mode() {
     [ -z "$(jobs_listed)" ] || fail "$1: listed after a restart: $(jobs_listed)"
   fi
 
-  OPTIONS=(--workers 2 --hidden 32 --steps 20)
+  OPTIONS=(--workers 2 --blocks 1 --steps 20)
   launch 0 --stop-after 10
   launch 1 --stop-after 10
   join_trainer 60 0
