@@ -107,7 +107,11 @@ start() {
   [ ! -e "$work/$name.pid" ] || stop "$1" "$2" TERM
   supervise "$name" "$1" "$3" 2>/dev/null &
   supervisor[$name]=$!
-  until [ -s "$work/$name.pid" ]; do sleep 0.05; done
+  local deadline=$((SECONDS + 60))
+  until [ -s "$work/$name.pid" ]; do
+    [ $SECONDS -lt $deadline ] || fail "$name does not start"
+    sleep 0.05
+  done
 }
 
 # run_block FILE HEAD

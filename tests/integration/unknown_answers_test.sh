@@ -33,7 +33,7 @@ for command in status "status --events" "job show" "job show --effective" parame
   as reader $command -o yaml >"$TEST_TMPDIR/answer" 2>&1 || fail "reader, $command: $(cat "$TEST_TMPDIR/answer")"
 done
 expect 0 "127.0.0.1" as reader health
-[ "$(grep -c SERVING "$TEST_TMPDIR/answer")" -eq 3 ] || fail "a reader's health: $(cat "$TEST_TMPDIR/answer")"
+[ "$(grep -cw SERVING "$TEST_TMPDIR/answer")" -eq 3 ] || fail "a reader's health: $(cat "$TEST_TMPDIR/answer")"
 expect 2 "reader" as reader job set world_size=2
 expect 5 "shards cannot be listed" as worker-0 health
 expect 5 '"healthy": false' as worker-0 health -o json
