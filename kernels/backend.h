@@ -94,7 +94,8 @@ class Backend {
   // not param, and in host memory for OrthogonalityError of one of them.
   virtual uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const = 0;
   // Reserves what these updates, as many at once as NumConcurrentUpdates says, need in any other
-  // space. It replaces the reservation before. RESOURCE_EXHAUSTED with the arithmetic.
+  // space, and may allocate their workspace. It replaces the reservation before, and frees it.
+  // RESOURCE_EXHAUSTED with the arithmetic.
   virtual absl::Status Reserve(absl::Span<const SizedUpdate> updates) {
     static_cast<void>(updates);
     return absl::OkStatus();

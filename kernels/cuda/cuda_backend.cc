@@ -248,6 +248,7 @@ uint64_t CudaBackend::WorkspaceBytes(absl::Span<const SizedUpdate> updates) cons
 }
 
 absl::Status CudaBackend::Reserve(absl::Span<const SizedUpdate> updates) {
+  muon_->Release();
   while (!updates.empty()) {
     const size_t count = NumConcurrentUpdates(updates);
     const std::vector<SizedUpdate> muon = MuonOf(updates.first(count));

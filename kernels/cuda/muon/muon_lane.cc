@@ -24,6 +24,12 @@ absl::Status MuonLane::Reserve(uint64_t plan_bytes) {
   return absl::OkStatus();
 }
 
+void MuonLane::Release() {
+  ForgetPlans();
+  plan_memory_ = OwnedMemory();
+  scratch_ = OwnedMemory();
+}
+
 absl::StatusOr<NewtonSchulzPlan*> MuonLane::PlanOf(const MuonBatch& batch) {
   const WideBatch wide = batch.wide();
   const std::string key =

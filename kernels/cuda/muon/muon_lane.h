@@ -46,6 +46,8 @@ class MuonLane {
   absl::StatusOr<NewtonSchulzPlan*> PlanOf(const MuonBatch& batch);
   // Blocks on the stream.
   void ForgetPlans();
+  // Forgets plans, and frees all memory. Blocks on the stream.
+  void Release();
 
  private:
   // With more, all are forgotten: a job with as many shapes has no steps to save for.

@@ -133,6 +133,12 @@ absl::Status MuonRunner::Reserve(absl::Span<const SizedUpdate> updates) {
   return status;
 }
 
+void MuonRunner::Release() {
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<MuonLane>& lane : lanes_) lane->Release();
+  memory_ = MuonMemory();
+}
+
 absl::Status MuonRunner::TuneProducts(absl::Span<const SizedUpdate> updates,
                                       const Stopwatch& watch) {
   std::set<SymmetricBatch> kinds;

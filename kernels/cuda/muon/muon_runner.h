@@ -39,6 +39,8 @@ class MuonRunner {
   // Allocates that much, so that RunUpdates of these updates needs no more memory.
   // RESOURCE_EXHAUSTED with the arithmetic.
   absl::Status Reserve(absl::Span<const SizedUpdate> updates);
+  // Frees all that was allocated for updates. The next ones allocate it anew.
+  void Release();
   // Returns the part of Backend::device_class that the bits of products depend on. It names the
   // library, and a digest of the algorithms that it chooses for some products.
   std::string Library() const { return library_; }

@@ -181,6 +181,20 @@ TEST(MuonRunnerTest, UpdatesTakeNoMoreThanTheirReservation) {
   EXPECT_LE(before - device.device().device().free_bytes(), uint64_t{64} << 10);
 }
 
+TEST(MuonRunnerTest, ReleaseGivesBackWhatUpdatesTook) {
+  DeviceMuon device;
+  std::vector<Parameter> parameters = ManyParameters();
+  std::vector<SizedUpdate> sized;
+  for (const Parameter& p : parameters) sized.push_back({&p.rule, p.shape});
+  const uint64_t before = device.device().device().free_bytes();
+  ASSERT_TRUE(device.runner().Reserve(sized).ok());
+  EXPECT_LT(device.device().device().free_bytes(), before);
+  device.runner().Release();
+  EXPECT_EQ(device.device().device().free_bytes(), before);
+  ASSERT_TRUE(device.runner().Reserve(sized).ok());
+  device.Step(parameters);
+}
+
 TEST(MuonRunnerTest, AReservationWithoutRoomIsRefused) {
   DeviceMuon device;
   const RuleConfig rule = ConfigOf(NsDType::kBFloat16);
