@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "server/coordinator/machine/registration.h"
+#include "tests/kernels/forwarding_backend.h"
 #include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::shard {
@@ -49,6 +50,20 @@ TEST(AdmissionTest, NothingIsAllocated) {
   const auto cpu = Cpu();
   const ShardNeeds needs = Admit(Register(job), 0, *cpu, {uint64_t{1} << 50, 0, kGiB}).value();
   EXPECT_EQ(needs.parameters[5].state_bytes(), uint64_t{20} << 40);
+}
+
+// A device reserves memory of its own, which may be less than that of the shard's device.
+class Reserving : public kernels::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  absl::Status Reserve(absl::Span<const kernels::SizedUpdate>) override {
+    return absl::ResourceExhaustedError("this machine's device is full");
+  }
+};
+
+TEST(AdmissionTest, NothingIsReservedOnThisMachinesDevice) {
+  Reserving device(Cpu());
+  EXPECT_TRUE(Admit(Register(coordinator::TestJob()), 0, device, {kGiB, 0, kGiB}).ok());
 }
 
 TEST(AdmissionTest, AJournalGrowsToTwiceTheMemoryOfItsParameters) {
