@@ -292,13 +292,11 @@ void AddCommands(CLI::App& app, Typed& typed) {
 
 absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
   if (typed.options.endpoints.empty()) {
-    const std::string path = directory + "/coordinator.port";
-    std::ifstream file(path);
-    int port = 0;
-    if (!(file >> port)) {
-      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::OneLine(path), "'"));
+    absl::StatusOr<std::string> endpoint = client::EndpointIn(directory);
+    if (!endpoint.ok()) {
+      return absl::NotFoundError(absl::StrCat("--dir: ", endpoint.status().message()));
     }
-    typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
+    typed.options.endpoints.push_back(*std::move(endpoint));
   }
   if (typed.tls_directory.empty()) typed.tls_directory = directory + "/tls";
   return absl::OkStatus();

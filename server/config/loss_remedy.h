@@ -30,18 +30,22 @@ inline absl::Status WithRemedy(const absl::Status& stopped) {
       stopped.message(), "; to go on from the newest checkpoint, run: ", kRestoreCommand));
 }
 
-// NOT_FOUND for a call about `job` ("pushed", "pulled") on a shard that holds another job, `held`,
-// or none. `deleted`: the job that it held last. A worker may ask an empty shard before the
+inline absl::Status JobWasDeleted(absl::string_view job) {
+  return absl::NotFoundError(absl::StrCat("job \"", job, "\" was deleted"));
+}
+
+// Returns NOT_FOUND for a call about `job` ("pushed", "pulled") on a shard that holds another job,
+// `held`, or none. `deleted`: the job that it held last. A worker may ask an empty shard before the
 // coordinator has found the loss.
 inline absl::Status NotHeld(absl::string_view job, absl::string_view call, absl::string_view held,
                             absl::string_view deleted) {
   if (held.empty() && !deleted.empty() && (job.empty() || job == deleted)) {
-    return absl::NotFoundError(absl::StrCat("job \"", deleted, "\" was deleted"));
+    return JobWasDeleted(deleted);
   }
-  return absl::NotFoundError(
-      absl::StrCat("job '", proto::Excerpt(job), "' ", call, ", this shard holds ",
-                   held.empty() ? "none; if it held one, its state is lost: see kaonctl status"
-                                : absl::StrCat("'", held, "'")));
+  return absl::NotFoundError(absl::StrCat(
+      "job '", proto::Excerpt(job), "' ", call, ", this shard holds ",
+      held.empty() ? absl::StrCat("none; if it held one, its state is lost; run: ", kRestoreCommand)
+                   : absl::StrCat("'", held, "'")));
 }
 
 }  // namespace kaon::config

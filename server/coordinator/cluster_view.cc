@@ -25,6 +25,13 @@ int ClusterView::Newest() const {
   return newest;
 }
 
+absl::Status ClusterView::CheckVotes(uint32_t shard) const {
+  if (shard >= shards.size() || !shards[shard].ok()) return absl::OkStatus();
+  const std::string& why = shards[shard]->journal().read_only_reason();
+  if (why.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("shard ", shard, ": ", why));
+}
+
 absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view job) const {
   const int newest = Newest();
   if (newest < 0 || !shards[newest]->state().has_registration()) {

@@ -29,6 +29,9 @@ struct ClusterView {
   //   NOT_FOUND    there is another job or none; names the job that exists
   //   UNAVAILABLE  no shard that answered knows a job and some did not answer; has the first reason
   absl::StatusOr<v1::JobDescription> DescribeJob(absl::string_view job) const;
+  // RESOURCE_EXHAUSTED if the shard can make nothing durable at the moment: no step ends then. OK
+  // for a shard that did not answer.
+  absl::Status CheckVotes(uint32_t shard) const;
   // Returns a job of DescribeJob in short.
   static v1::JobRow RowOf(const v1::JobDescription& job);
   // Returns one row per parameter of `job` with id >= `first` whose name `wanted` accepts, at most

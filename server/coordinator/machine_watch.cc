@@ -8,6 +8,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/ballot.h"
 #include "server/coordinator/machine/entry_name.h"
+#include "server/coordinator/machine/rollbacks.h"
 #include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
@@ -82,8 +83,7 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     if (plan.has_rollback()) counts_.Add(Event::kRollback);
     if (plan.has_job_deletion()) counts_.Add(Event::kJobDeletion);
     // The job now has another state, or is gone.
-    if (plan.has_restore() || plan.has_rollback() || plan.has_job_deletion())
-      health_.SetReason(kCheckpointCause, "");
+    if (ReplacesState(plan)) health_.SetReason(kCheckpointCause, "");
     if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
     const std::string line = step_log_.Line(message.decision(), NameOfEntry(plan), SteadyNow());
     LOG_IF(INFO, !line.empty()) << line;

@@ -8,11 +8,10 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "job/definition.h"
+#include "job/names.h"
 #include "job/rule_config.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_rule.h"
@@ -115,7 +114,7 @@ std::vector<GroupNeeds> AddParameters(const v1::RegisterBody& body, size_t num_s
   for (const v1::ParameterGroup& group : job.groups()) {
     GroupNeeds& row = report.groups.emplace_back();
     row.group = group.name();
-    row.rule = absl::AsciiStrToLower(absl::StripPrefix(v1::Rule_Name(group.rule()), "RULE_"));
+    row.rule = job::NameOf(group.rule());
   }
   GroupNeeds frozen;
   frozen.group = kFrozen;

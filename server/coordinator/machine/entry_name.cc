@@ -1,6 +1,7 @@
 #include "server/coordinator/machine/entry_name.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/config/loss_remedy.h"
 
 namespace kaon::coordinator {
 
@@ -22,12 +23,8 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
   return absl::StrCat("step ", plan.step().step());
 }
 
-absl::Status JobWasDeleted(absl::string_view job) {
-  return absl::NotFoundError(absl::StrCat("job \"", job, "\" was deleted"));
-}
-
 absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan) {
-  if (plan.has_job_deletion()) return JobWasDeleted(plan.job());
+  if (plan.has_job_deletion()) return config::JobWasDeleted(plan.job());
   if (plan.has_rollback()) {
     return absl::AbortedError(absl::StrCat("timeline ", timeline,
                                            " is over: ", plan.rollback().reason(), " in timeline ",

@@ -14,11 +14,8 @@ namespace kaon::coordinator {
 // Returns "step 7", "change of group muon", "restore of checkpoint a".
 std::string NameOfEntry(const v1::StepPlan& plan);
 
-// NOT_FOUND: `job` was deleted.
-absl::Status JobWasDeleted(absl::string_view job);
-
-// ABORTED: the restore or rollback `plan` ended `timeline`, and where the job goes on. NOT_FOUND if
-// `plan` deleted the job.
+// Returns ABORTED, which names the restore or rollback `plan` that ended `timeline`, and where the
+// job goes on. Returns NOT_FOUND if `plan` deleted the job.
 absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan);
 
 }  // namespace kaon::coordinator

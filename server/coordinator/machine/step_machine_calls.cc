@@ -12,6 +12,7 @@
 #include "job/validation.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/config/loss_remedy.h"
 #include "server/coordinator/machine/entry_name.h"
 #include "server/coordinator/machine/registration.h"
 #include "server/coordinator/machine/rollbacks.h"
@@ -47,7 +48,7 @@ absl::Status StepMachine::CheckJob(absl::string_view job) const {
   if (!Mutated(Mutation::kRefusedCoordinatorAnswers)) KAON_RETURN_IF_ERROR(CheckHolder());
   if (!job_.registration) {
     if (!stopped_.ok()) return stopped_;
-    if (!job_.DeletedJob().empty() && job == job_.DeletedJob()) return JobWasDeleted(job);
+    if (!job_.DeletedJob().empty() && job == job_.DeletedJob()) return config::JobWasDeleted(job);
     return absl::NotFoundError(
         absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
@@ -232,7 +233,7 @@ void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
 absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorkerRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   if (request.timeline() != 0 && request.timeline() < job_.registration->first_timeline()) {
-    return JobWasDeleted(request.job());
+    return config::JobWasDeleted(request.job());
   }
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
   Do(results_.FailOthers(request.rank(), attempt));

@@ -433,15 +433,8 @@ grpc::ServerUnaryReactor* AdminService::DrainShard(grpc::CallbackServerContext* 
   const UnaryAnswer<ReplyDrain, v1::DrainShardResponse> answer(
       context, reactor, response, Act(*context, absl::StrCat("shard drain ", request->shard())));
   Gather([request, reactor, answer](const ClusterView& view) {
-    const uint32_t shard = request->shard();
-    // Such a shard cannot vote, so no step would end.
-    if (shard < view.shards.size() && view.shards[shard].ok() &&
-        !view.shards[shard]->journal().read_only_reason().empty()) {
-      return answer.Finish(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "shard ", shard, ": ", view.shards[shard]->journal().read_only_reason())),
-          "");
-    }
+    const absl::Status votes = view.CheckVotes(request->shard());
+    if (!votes.ok()) return answer.Finish(votes, "");
     reactor->Submit(
         [request](StepMachine& machine, CallId call) { machine.DrainShard(call, *request); },
         answer);

@@ -88,7 +88,7 @@ void GradientAccumulator::Release(const std::string& job) {
   Calls calls;
   {
     MutexLock lock(mu_);
-    EndStreamsLocked(absl::NotFoundError(absl::StrCat("job \"", job, "\" was deleted")), &calls);
+    EndStreamsLocked(config::JobWasDeleted(job), &calls);
     expected_.reset();
     deleted_job_ = job;
     plan_.reset();

@@ -47,6 +47,16 @@ TEST_F(ClusterViewTest, ADeletedJobIsNotDescribed) {
   EXPECT_EQ(view_.DescribeJob("").status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(ClusterViewTest, AShardWithAFullDiskDoesNotVote) {
+  view_.shards[1]->mutable_journal()->set_read_only_reason("/data/journal-1: No space left");
+  EXPECT_TRUE(view_.CheckVotes(0).ok());
+  EXPECT_EQ(view_.CheckVotes(1),
+            absl::ResourceExhaustedError("shard 1: /data/journal-1: No space left"));
+  view_.shards[1] = absl::UnavailableError("down");
+  EXPECT_TRUE(view_.CheckVotes(1).ok());
+  EXPECT_TRUE(view_.CheckVotes(9).ok());
+}
+
 TEST_F(ClusterViewTest, JobSaysWhatWasAskedForAndWhatChangedSince) {
   v1::ShardState& state = *view_.shards[1]->mutable_state();
   state.set_config_revision(4);

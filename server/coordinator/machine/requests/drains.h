@@ -37,11 +37,11 @@ class Drains {
   std::optional<v1::Drain> Ask() const;
   // Takes the answer of the shard. After an error the job goes on.
   Actions OnReport(int shard, const v1::DrainReport& report);
-  // A shard of an older version refuses the order.
+  // Ends the drain if the shard does not know the order, as one of an older version.
   Actions OnRefused(int shard, const v1::Refused& refused);
   // Answers the call of a drain of this shard, whose stream ended with `why`.
   Actions OnDisconnected(int shard, const absl::Status& why, const JobState& job);
-  // A drained shard is back.
+  // Ends the drain if the shard is back.
   void OnConnected(int shard);
   // Ends a drain whose shard is still there. A call that waits gets `status`.
   Actions End(const absl::Status& status);
