@@ -17,7 +17,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/disk/device_error.h"
+#include "server/disk/system_error.h"
 
 namespace kaon::disk {
 
@@ -28,33 +28,6 @@ constexpr uint64_t kLongWrite = uint64_t{256} << 10;
 // Number of slices for one system call; IOV_MAX is 1024.
 constexpr size_t kMaxSlicesAtOnce = 64;
 
-// The code tells the caller what to do: wait for room, end the process, or report to the user.
-absl::Status SystemError(absl::string_view what, const std::string& path, int error) {
-  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    // A table of the process or of the system is full; room may come.
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return absl::ResourceExhaustedError(message);
-    case EIO:
-    case ENXIO:
-    case ENODEV:
-    case EBADMSG:
-    case EUCLEAN:
-      return DeviceError(message);
-    case ENOENT:
-      return absl::NotFoundError(message);
-    case EEXIST:
-      return absl::AlreadyExistsError(message);
-    default:
-      return absl::FailedPreconditionError(message);
-  }
-}
-
 absl::Status CheckName(const std::string& directory, const std::string& name) {
   const bool usable = !name.empty() && name != "." && name != ".." &&
                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
@@ -62,14 +35,6 @@ absl::Status CheckName(const std::string& directory, const std::string& name) {
   return absl::FailedPreconditionError(
       absl::StrCat("'", proto::Excerpt(name), "' in ", directory,
                    " is not a file name, expecting one component"));
-}
-
-// Repeats a system call that a signal interrupted.
-template <typename Call>
-auto Repeat(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
 }
 
 class PosixFile : public File {
