@@ -1,0 +1,359 @@
+#include "server/tier/nvme_tier.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+
+namespace kaon::tier {
+
+namespace {
+
+// Bytes that a read without a place in staging holds at once.
+constexpr uint64_t kReadBytes = uint64_t{1} << 20;
+
+// Keeps what tells an error of the device (disk::IsDeviceError).
+absl::Status About(const std::string& unit, const absl::Status& status) {
+  absl::Status about(status.code(), absl::StrCat("unit ", unit, ": ", status.message()));
+  status.ForEachPayload([&about](absl::string_view type, const absl::Cord& payload) {
+    about.SetPayload(type, payload);
+  });
+  return about;
+}
+
+}  // namespace
+
+NvmeTier::NvmeTier(disk::BlockFile& file, kernels::Backend& backend, uint64_t staging_bytes)
+    : file_(file), backend_(backend), staging_(backend, staging_bytes) {
+  CHECK(backend.space() == kernels::Space::kHost);
+}
+
+NvmeTier::~NvmeTier() { Clear(); }
+
+absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_bytes,
+                                     const std::vector<uint64_t>& state_bytes) {
+  Unit unit;
+  unit.layout = UnitLayout(weight_bytes, state_bytes);
+  unit.name = name;
+  MutexLock lock(mu_);
+  const uint64_t bytes = 2 * unit.layout.version_bytes();
+  const uint64_t left = file_.size_bytes() - used_bytes_;
+  if (bytes > left) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "unit ", name, ": its two versions take ", bytes, " bytes of ", file_.path(),
+        ", which has ", left, " of ", file_.size_bytes(), " left; raise --nvme-bytes"));
+  }
+  const uint64_t twice = 2 * unit.layout.memory_bytes();
+  if (twice > staging_.most_bytes()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("unit ", name, ": it takes ", unit.layout.memory_bytes(),
+                     " bytes of memory, and staging of ", staging_.most_bytes(),
+                     " must hold it twice; raise --nvme-staging-bytes to ", twice));
+  }
+  unit.file_offset = used_bytes_;
+  used_bytes_ += bytes;
+  units_.push_back(std::move(unit));
+  return units_.size() - 1;
+}
+
+void NvmeTier::Clear() {
+  MutexLock lock(mu_);
+  upcoming_.clear();
+  while (transfers_ > 0) changed_.Wait(mu_);
+  for (Unit& unit : units_) {
+    CHECK(unit.readers == 0 && !unit.is_updated) << "unit " << unit.name << " is still pinned";
+    if (!unit.memory.bytes().empty()) staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+  }
+  units_.clear();
+  idle_.clear();
+  wanted_.clear();
+  used_bytes_ = 0;
+}
+
+void NvmeTier::Prefetch(absl::Span<const UnitId> units) {
+  {
+    MutexLock lock(mu_);
+    upcoming_.assign(units.begin(), units.end());
+    for (Unit& unit : units_) unit.is_wanted = false;
+    idle_.merge(wanted_);
+    ReadAheadLocked();
+  }
+  StartTransfers();
+}
+
+void NvmeTier::ReadAheadLocked() {
+  while (!upcoming_.empty() && failed_.ok()) {
+    const UnitId id = upcoming_.front();
+    if (units_[id].phase == Phase::kOnDisk) {
+      const absl::StatusOr<bool> started = StartReadLocked(id, false);
+      // A pin meets the same error, and returns it.
+      if (!started.value_or(false)) return;
+    }
+    units_[id].is_wanted = true;
+    NoteUseLocked(id);
+    upcoming_.pop_front();
+  }
+}
+
+// A unit that nobody uses may lose its memory; one that was read ahead does so last.
+void NvmeTier::NoteUseLocked(UnitId id) {
+  Unit& unit = units_[id];
+  idle_.erase(unit.last_use);
+  wanted_.erase(unit.last_use);
+  unit.last_use = ++uses_;
+  if (unit.phase != Phase::kReady || unit.readers > 0 || unit.is_updated) return;
+  (unit.is_wanted ? wanted_ : idle_).emplace(unit.last_use, id);
+}
+
+bool NvmeTier::GiveUpOneLocked(bool take_wanted) {
+  UnitId id = 0;
+  if (!idle_.empty()) {
+    id = idle_.begin()->second;
+  } else if (take_wanted && !wanted_.empty()) {
+    // The one that is needed last.
+    id = wanted_.rbegin()->second;
+  } else {
+    return false;
+  }
+  Unit& unit = units_[id];
+  idle_.erase(unit.last_use);
+  wanted_.erase(unit.last_use);
+  unit.phase = Phase::kOnDisk;
+  unit.is_wanted = false;
+  staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+  return true;
+}
+
+absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool take_wanted) {
+  Unit& unit = units_[id];
+  std::optional<UnitMemory> memory;
+  while (true) {
+    KAON_ASSIGN_OR_RETURN(memory, staging_.Take(unit.layout.memory_bytes()));
+    if (memory.has_value()) break;
+    if (!GiveUpOneLocked(take_wanted)) return false;
+  }
+  unit.memory = *std::move(memory);
+  unit.has_older = false;
+  const absl::Span<std::byte> bytes = unit.memory.bytes();
+  if (!unit.has_version) {
+    std::memset(bytes.data(), 0, bytes.size());
+    unit.phase = Phase::kReady;
+    return true;
+  }
+  unit.phase = Phase::kReading;
+  const uint64_t size = unit.layout.version_bytes();
+  queued_.push_back({id, false, unit.file_offset + static_cast<uint64_t>(unit.newest) * size,
+                     bytes.subspan(unit.layout.version_in_memory(unit.newest), size)});
+  ++transfers_;
+  return true;
+}
+
+absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
+  CHECK_LT(id, units_.size());
+  Unit& unit = units_[id];
+  const auto is_ready = [&] {
+    const bool is_readable = unit.phase == Phase::kReady || unit.phase == Phase::kWriting;
+    // State is changed in place: neither the disk nor a reader may use it meanwhile.
+    return for_update ? unit.phase == Phase::kReady && unit.readers == 0
+                      : is_readable && !unit.is_updated;
+  };
+  CHECK(!for_update || !unit.is_updated) << "unit " << unit.name << " is updated twice at once";
+  const bool is_hit = unit.phase != Phase::kOnDisk && unit.phase != Phase::kReading;
+  ++(is_hit ? counters_.hits : counters_.misses);
+  const absl::Time start = SteadyNow();
+  while (failed_.ok() && !is_ready()) {
+    if (unit.phase == Phase::kOnDisk) {
+      KAON_ASSIGN_OR_RETURN(const bool started, StartReadLocked(id, true));
+      if (started) {
+        mu_.Unlock();
+        StartTransfers();
+        mu_.Lock();
+        continue;
+      }
+    }
+    changed_.Wait(mu_);
+  }
+  counters_.waited += SteadyNow() - start;
+  unit.is_wanted = false;
+  upcoming_.erase(std::remove(upcoming_.begin(), upcoming_.end(), id), upcoming_.end());
+  return failed_;
+}
+
+absl::StatusOr<NvmeTier::ReadPin> NvmeTier::Pin(UnitId id) {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(AwaitLocked(id, false));
+  Unit& unit = units_[id];
+  ++unit.readers;
+  NoteUseLocked(id);
+  return ReadPin(*this, id, PinnedUnit(unit.layout, unit.newest, unit.memory.bytes()));
+}
+
+absl::StatusOr<NvmeTier::UpdatePin> NvmeTier::PinForUpdate(UnitId id) {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(AwaitLocked(id, true));
+  Unit& unit = units_[id];
+  unit.is_updated = true;
+  unit.has_older = false;
+  NoteUseLocked(id);
+  return UpdatePin(*this, id, PinnedUnit(unit.layout, unit.newest, unit.memory.bytes()));
+}
+
+void NvmeTier::Unpin(UnitId id) {
+  {
+    MutexLock lock(mu_);
+    --units_[id].readers;
+    NoteUseLocked(id);
+    ReadAheadLocked();
+    changed_.NotifyAll();
+  }
+  StartTransfers();
+}
+
+void NvmeTier::EndUpdate(UnitId id, bool commit) {
+  {
+    MutexLock lock(mu_);
+    Unit& unit = units_[id];
+    unit.is_updated = false;
+    if (commit) {
+      unit.newest = 1 - unit.newest;
+      unit.has_version = true;
+      unit.has_older = true;
+      unit.phase = Phase::kWriting;
+      const uint64_t size = unit.layout.version_bytes();
+      queued_.push_back(
+          {id, true, unit.file_offset + static_cast<uint64_t>(unit.newest) * size,
+           unit.memory.bytes().subspan(unit.layout.version_in_memory(unit.newest), size)});
+      ++transfers_;
+      NoteUseLocked(id);
+    } else {
+      // State may be changed. The file has the version.
+      unit.phase = Phase::kOnDisk;
+      staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+    }
+    ReadAheadLocked();
+    changed_.NotifyAll();
+  }
+  StartTransfers();
+}
+
+void NvmeTier::StartTransfers() {
+  while (true) {
+    Transfer transfer;
+    {
+      MutexLock lock(mu_);
+      if (queued_.empty()) return;
+      transfer = queued_.front();
+      queued_.pop_front();
+    }
+    const auto done = [this, transfer](const absl::Status& status) { OnDone(transfer, status); };
+    if (transfer.is_write) {
+      file_.Write(transfer.offset, transfer.memory, done);
+    } else {
+      file_.Read(transfer.offset, transfer.memory, done);
+    }
+  }
+}
+
+void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    Unit& unit = units_[transfer.unit];
+    unit.phase = Phase::kReady;
+    if (!status.ok()) failed_.Update(About(unit.name, status));
+    (transfer.is_write ? counters_.written_bytes : counters_.read_bytes) += transfer.memory.size();
+    NoteUseLocked(transfer.unit);
+    ReadAheadLocked();
+  }
+  StartTransfers();
+  MutexLock lock(mu_);
+  // Last: Clear may return now, and the tier may end.
+  --transfers_;
+  changed_.NotifyAll();
+}
+
+absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offset,
+                            absl::Span<std::byte> to) {
+  mu_.Lock();
+  CHECK_LT(id, units_.size());
+  Unit& unit = units_[id];
+  const UnitLayout& layout = unit.layout;
+  const bool is_newest = version == unit.newest;
+  while (failed_.ok() && unit.phase == Phase::kReading) changed_.Wait(mu_);
+  const bool in_memory = unit.phase != Phase::kOnDisk;
+  // An update changes the state and the older weights, and never the newest weights.
+  const bool has_it = is_newest ? (tensor == 0 || !unit.is_updated) : tensor == 0 && unit.has_older;
+  const absl::Status failed = failed_;
+  const bool has_version = unit.has_version;
+  const uint64_t place = layout.in_memory(version, tensor) + offset;
+  if (failed.ok() && in_memory && has_it) ++unit.readers;
+  NoteUseLocked(id);
+  mu_.Unlock();
+  if (!failed.ok()) return failed;
+  if (in_memory && has_it) {
+    std::memcpy(to.data(), unit.memory.bytes().data() + place, to.size());
+    Unpin(id);
+    return absl::OkStatus();
+  }
+  if (!has_version) {
+    std::memset(to.data(), 0, to.size());
+    return absl::OkStatus();
+  }
+  return ReadFile(unit, version, place - layout.version_in_memory(version), to);
+}
+
+absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
+                                absl::Span<std::byte> to) {
+  offset += unit.file_offset + static_cast<uint64_t>(version) * unit.layout.version_bytes();
+  const uint64_t most = std::min(to.size() + 2 * disk::kBlockBytes, kReadBytes);
+  const uint64_t size = most / disk::kBlockBytes * disk::kBlockBytes;
+  KAON_ASSIGN_OR_RETURN(const UnitMemory piece, UnitMemory::Allocate(backend_, size));
+  while (!to.empty()) {
+    const uint64_t past = offset % disk::kBlockBytes;
+    const uint64_t count = std::min(to.size(), size - past);
+    const uint64_t blocks =
+        (past + count + disk::kBlockBytes - 1) / disk::kBlockBytes * disk::kBlockBytes;
+    absl::Notification done;
+    absl::Status status;
+    file_.Read(offset - past, piece.bytes().first(blocks), [&](absl::Status result) {
+      status = std::move(result);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    if (!status.ok()) return About(unit.name, status);
+    std::memcpy(to.data(), piece.bytes().data() + past, count);
+    to.remove_prefix(count);
+    offset += count;
+    MutexLock lock(mu_);
+    counters_.read_bytes += blocks;
+  }
+  return absl::OkStatus();
+}
+
+int NvmeTier::newest(UnitId unit) const {
+  MutexLock lock(mu_);
+  return units_.at(unit).newest;
+}
+
+absl::Status NvmeTier::Flush() {
+  MutexLock lock(mu_);
+  while (transfers_ > 0) changed_.Wait(mu_);
+  return failed_;
+}
+
+NvmeTier::Counters NvmeTier::counters() const {
+  MutexLock lock(mu_);
+  return counters_;
+}
+
+uint64_t NvmeTier::used_bytes() const {
+  MutexLock lock(mu_);
+  return used_bytes_;
+}
+
+}  // namespace kaon::tier

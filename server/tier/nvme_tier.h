@@ -1,0 +1,158 @@
+// Parameters that live in a file on a disk and are in memory only while they are used. A unit is
+// the weights and the optimizer state of one parameter. It has two versions in the file. An update
+// reads one and writes the other, so the older one stays whole. Memory for units, staging, is
+// bounded: units are read ahead in the order of a step and written behind it. A unit stays in
+// memory after its write until another one needs the room. Thread-safe. The shard's composition
+// root owns it.
+#ifndef KAON_SERVER_TIER_NVME_TIER_H_
+#define KAON_SERVER_TIER_NVME_TIER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/mutex.h"
+#include "kernels/region.h"
+#include "server/disk/block_file.h"
+#include "server/tier/unit_memory.h"
+#include "server/tier/unit_pin.h"
+
+namespace kaon::tier {
+
+class NvmeTier : private UnitPins {
+ public:
+  using ReadPin = UnitReadPin;
+  using UpdatePin = UnitUpdatePin;
+  struct Counters {
+    // Bytes between file and staging.
+    uint64_t read_bytes = 0;
+    uint64_t written_bytes = 0;
+    // Pins of units that were in memory, and of others.
+    uint64_t hits = 0;
+    uint64_t misses = 0;
+    // Time that pins waited for the disk or for room.
+    absl::Duration waited;
+  };
+
+  // `backend` computes on host memory and allocates staging, of which `staging_bytes` are used at
+  // most. Both outlive the tier.
+  NvmeTier(disk::BlockFile& file, kernels::Backend& backend, uint64_t staging_bytes);
+  // CHECKs that no pin is left. Blocks until the disk is done.
+  ~NvmeTier() override;
+
+  // Adds a unit of zeros. RESOURCE_EXHAUSTED with the arithmetic if the file or staging is too
+  // small for it. Staging must hold it twice, so that one is updated while another is written.
+  absl::StatusOr<UnitId> Add(const std::string& name, uint64_t weight_bytes,
+                             const std::vector<uint64_t>& state_bytes);
+  // Removes all units, none of which is pinned.
+  void Clear();
+
+  // Tells the order of the next pins. Reads these units ahead as far as staging has room. Replaces
+  // the order told before.
+  void Prefetch(absl::Span<const UnitId> units);
+
+  // Pins block until the unit is in memory. Any failure of the disk is an error of this call and of
+  // all later ones; it names the unit. A thread that holds pins must not wait for more than staging
+  // has room for.
+
+  // Pins the newest version.
+  absl::StatusOr<ReadPin> Pin(UnitId unit);
+  // Pins the newest version and memory for the next one. One caller at a time may update a unit,
+  // and nobody may read its older version then.
+  absl::StatusOr<UpdatePin> PinForUpdate(UnitId unit);
+
+  // Copies bytes of a tensor of the newest version, or of the one before, without a place in
+  // staging. `tensor` is 0 for weights, 1 for the first state. Blocks. Errors as of pins.
+  absl::Status Read(UnitId unit, int version, size_t tensor, uint64_t offset,
+                    absl::Span<std::byte> to);
+  // Returns which version, 0 or 1, is the newest.
+  int newest(UnitId unit) const;
+
+  // Blocks until everything committed is in the file. Not durable before BlockFile::Sync.
+  absl::Status Flush();
+
+  Counters counters() const;
+  uint64_t capacity_bytes() const { return file_.size_bytes(); }
+  uint64_t used_bytes() const;
+  uint64_t staging_bytes() const { return staging_.most_bytes(); }
+
+ private:
+  enum class Phase { kOnDisk, kReading, kReady, kWriting };
+  struct Unit {
+    UnitLayout layout;
+    std::string name;
+    // Of version 0; version 1 follows.
+    uint64_t file_offset = 0;
+    int newest = 0;
+    // Without a committed version, all values are zeros.
+    bool has_version = false;
+    Phase phase = Phase::kOnDisk;
+    UnitMemory memory;
+    // Memory holds the weights of the older version, too.
+    bool has_older = false;
+    bool is_updated = false;
+    // Pins and copies that read the memory.
+    int readers = 0;
+    // Read ahead and not pinned since.
+    bool is_wanted = false;
+    // Place in idle_ and wanted_, whose front is given up first.
+    uint64_t last_use = 0;
+  };
+  // One read or write that the file gets once the lock is released.
+  struct Transfer {
+    UnitId unit = 0;
+    bool is_write = false;
+    uint64_t offset = 0;
+    absl::Span<std::byte> memory;
+  };
+
+  absl::Status AwaitLocked(UnitId id, bool for_update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Starts to read the unit; false: no room.
+  absl::StatusOr<bool> StartReadLocked(UnitId id, bool take_wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReadAheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives up the memory of a unit; false: all are in use.
+  bool GiveUpOneLocked(bool take_wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteUseLocked(UnitId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Unpin(UnitId id) override;
+  void EndUpdate(UnitId id, bool commit) override;
+  // Gives the file what is queued; call it without the lock.
+  void StartTransfers();
+  void OnDone(const Transfer& transfer, const absl::Status& status);
+  absl::Status ReadFile(const Unit& unit, int version, uint64_t offset, absl::Span<std::byte> to);
+
+  disk::BlockFile& file_;
+  kernels::Backend& backend_;
+
+  mutable Mutex mu_;
+  // Signaled after each transfer and each pin.
+  CondVar changed_;
+  StagingPool staging_ ABSL_GUARDED_BY(mu_);
+  std::deque<Unit> units_ ABSL_GUARDED_BY(mu_);
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<UnitId> upcoming_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, UnitId> idle_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, UnitId> wanted_ ABSL_GUARDED_BY(mu_);
+  uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Transfer> queued_ ABSL_GUARDED_BY(mu_);
+  // Queued ones and those that the file has.
+  int transfers_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status failed_ ABSL_GUARDED_BY(mu_);
+  Counters counters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::tier
+
+#endif  // KAON_SERVER_TIER_NVME_TIER_H_

@@ -1,0 +1,55 @@
+#include "server/tier/unit_memory.h"
+
+#include "proto/status_macros.h"
+
+namespace kaon::tier {
+
+namespace {
+
+uint64_t Padded(uint64_t bytes) {
+  return (bytes + disk::kBlockBytes - 1) / disk::kBlockBytes * disk::kBlockBytes;
+}
+
+}  // namespace
+
+UnitLayout::UnitLayout(uint64_t weight_bytes, const std::vector<uint64_t>& state_bytes)
+    : sizes_({weight_bytes}), weights_(Padded(weight_bytes)) {
+  for (const uint64_t bytes : state_bytes) {
+    sizes_.push_back(bytes);
+    state_offsets_.push_back(state_);
+    state_ += Padded(bytes);
+  }
+}
+
+absl::StatusOr<UnitMemory> UnitMemory::Allocate(kernels::Backend& backend, uint64_t bytes) {
+  UnitMemory memory;
+  KAON_ASSIGN_OR_RETURN(memory.memory_,
+                        BackendMemory::AllocateStaging(backend, bytes + disk::kBlockBytes));
+  const absl::Span<std::byte> all = memory.memory_.region().host_bytes();
+  const uint64_t past = reinterpret_cast<uintptr_t>(all.data()) % disk::kBlockBytes;
+  memory.bytes_ = all.subspan((disk::kBlockBytes - past) % disk::kBlockBytes, bytes);
+  return memory;
+}
+
+absl::StatusOr<std::optional<UnitMemory>> StagingPool::Take(uint64_t bytes) {
+  if (const auto found = spare_.find(bytes); found != spare_.end()) {
+    UnitMemory memory = std::move(found->second);
+    spare_.erase(found);
+    return memory;
+  }
+  while (held_bytes_ + bytes > most_bytes_ && !spare_.empty()) {
+    held_bytes_ -= spare_.begin()->first;
+    spare_.erase(spare_.begin());
+  }
+  if (bytes > most_bytes_ - held_bytes_) return std::nullopt;
+  KAON_ASSIGN_OR_RETURN(UnitMemory memory, UnitMemory::Allocate(backend_, bytes));
+  held_bytes_ += bytes;
+  return memory;
+}
+
+void StagingPool::GiveBack(UnitMemory memory) {
+  const uint64_t bytes = memory.bytes().size();
+  spare_.emplace(bytes, std::move(memory));
+}
+
+}  // namespace kaon::tier
