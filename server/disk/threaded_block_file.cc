@@ -31,15 +31,20 @@ int OpenFile(const std::string& path, int flags) {
   });
 }
 
-absl::Status CheckAlone(const std::string& path, int fd) {
+// Locks the file, which must still have its name then: its creator removes one that does not fit.
+absl::Status LockFile(const std::string& path, int fd) {
   struct stat state;
   if (::fstat(fd, &state) != 0) return SystemError("opening", path, errno);
   if (!S_ISREG(state.st_mode)) {
     return absl::FailedPreconditionError(
         absl::StrCat("opening ", path, ": it is not a regular file"));
   }
-  if (Repeat([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return absl::OkStatus();
-  if (errno != EWOULDBLOCK) return SystemError("locking", path, errno);
+  const bool locked = Repeat([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0;
+  if (!locked && errno != EWOULDBLOCK) return SystemError("locking", path, errno);
+  struct stat named;
+  const bool has_name = ::lstat(path.c_str(), &named) == 0 && named.st_dev == state.st_dev &&
+                        named.st_ino == state.st_ino;
+  if (locked && has_name) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("opening ", path, ": another shard is using it; give each its own file"));
 }
@@ -74,7 +79,7 @@ absl::Status ReserveBlocks(const std::string& path, int fd, uint64_t bytes) {
   return SystemError(absl::StrCat("reserving ", bytes, " bytes for"), path, error);
 }
 
-// Makes the name of a new file durable.
+// Makes the name of the file durable.
 absl::Status SyncDirectoryOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -117,16 +122,17 @@ absl::StatusOr<std::unique_ptr<ThreadedBlockFile>> ThreadedBlockFile::Open(const
   const bool is_new = fd >= 0;
   if (!is_new && errno == EEXIST) fd = OpenFile(path, 0);
   if (fd < 0) return SystemError("opening", path, errno);
+  bool is_locked = false;
   absl::Cleanup undo = [&] {
-    if (is_new) ::unlink(path.c_str());
+    if (is_new && is_locked) ::unlink(path.c_str());
     ::close(fd);
   };
-  KAON_RETURN_IF_ERROR(CheckAlone(path, fd));
+  KAON_RETURN_IF_ERROR(LockFile(path, fd));
+  is_locked = true;
   KAON_RETURN_IF_ERROR(ReserveBlocks(path, fd, options.size_bytes));
-  if (is_new) {
-    if (::fdatasync(fd) != 0) return SystemError("syncing", path, errno);
-    KAON_RETURN_IF_ERROR(SyncDirectoryOf(path));
-  }
+  // A process that crashed may have created it.
+  if (::fdatasync(fd) != 0) return SystemError("syncing", path, errno);
+  KAON_RETURN_IF_ERROR(SyncDirectoryOf(path));
   // After open, so that a file system without it never sees a file created and refused.
   const bool is_direct = ::fcntl(fd, F_SETFL, O_DIRECT) == 0;
   if (!is_direct) {
@@ -197,9 +203,10 @@ absl::Status ThreadedBlockFile::Transfer(const Piece& piece) const {
                             : ::pread(fd_, memory, size, offset);
     });
     if (count < 0) {
+      const int error = errno;
       return SystemError(
           absl::StrCat(piece.is_write ? "writing" : "reading", " at offset ", offset, " of"),
-          options_.path, errno);
+          options_.path, error);
     }
     if (count == 0) {
       return DeviceError(absl::StrCat(options_.path, " ends at byte ", offset, ", it had ",

@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::tier {
 
@@ -38,6 +39,13 @@ NvmeTier::~NvmeTier() { Clear(); }
 
 absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_bytes,
                                      const std::vector<uint64_t>& state_bytes) {
+  uint64_t largest = weight_bytes;
+  for (const uint64_t bytes : state_bytes) largest = std::max(largest, bytes);
+  if (largest > file_.size_bytes()) {
+    return absl::ResourceExhaustedError(absl::StrCat("unit ", name, ": a tensor takes ", largest,
+                                                     " bytes of ", file_.path(), ", which has ",
+                                                     file_.size_bytes(), "; raise --nvme-bytes"));
+  }
   Unit unit;
   unit.layout = UnitLayout(weight_bytes, state_bytes);
   unit.name = name;
@@ -49,12 +57,12 @@ absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_by
         "unit ", name, ": its two versions take ", bytes, " bytes of ", file_.path(),
         ", which has ", left, " of ", file_.size_bytes(), " left; raise --nvme-bytes"));
   }
-  const uint64_t twice = 2 * unit.layout.memory_bytes();
+  const uint64_t memory_bytes = UnitMemory::BytesFor(unit.layout.memory_bytes());
+  const uint64_t twice = 2 * memory_bytes;
   if (twice > staging_.most_bytes()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("unit ", name, ": it takes ", unit.layout.memory_bytes(),
-                     " bytes of memory, and staging of ", staging_.most_bytes(),
-                     " must hold it twice; raise --nvme-staging-bytes to ", twice));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "unit ", name, ": it takes ", memory_bytes, " bytes of memory, and staging of ",
+        staging_.most_bytes(), " must hold it twice; raise --nvme-staging-bytes to ", twice));
   }
   unit.file_offset = used_bytes_;
   used_bytes_ += bytes;
@@ -80,22 +88,27 @@ void NvmeTier::Prefetch(absl::Span<const UnitId> units) {
   {
     MutexLock lock(mu_);
     upcoming_.assign(units.begin(), units.end());
+    for (const auto& [order, id] : wanted_) idle_.emplace(units_[id].last_use, id);
+    wanted_.clear();
     for (Unit& unit : units_) unit.is_wanted = false;
-    idle_.merge(wanted_);
     ReadAheadLocked();
   }
   StartTransfers();
 }
 
 void NvmeTier::ReadAheadLocked() {
-  while (!upcoming_.empty() && failed_.ok()) {
+  // Room is for pins first.
+  while (!upcoming_.empty() && failed_.ok() && wait_for_room_ == 0) {
     const UnitId id = upcoming_.front();
+    CHECK_LT(id, units_.size());
     if (units_[id].phase == Phase::kOnDisk) {
       const absl::StatusOr<bool> started = StartReadLocked(id, false);
       // A pin meets the same error, and returns it.
       if (!started.value_or(false)) return;
     }
+    wanted_.erase(units_[id].wanted_as);
     units_[id].is_wanted = true;
+    units_[id].wanted_as = ++uses_;
     NoteUseLocked(id);
     upcoming_.pop_front();
   }
@@ -105,10 +118,16 @@ void NvmeTier::ReadAheadLocked() {
 void NvmeTier::NoteUseLocked(UnitId id) {
   Unit& unit = units_[id];
   idle_.erase(unit.last_use);
-  wanted_.erase(unit.last_use);
+  wanted_.erase(unit.wanted_as);
   unit.last_use = ++uses_;
   if (unit.phase != Phase::kReady || unit.readers > 0 || unit.is_updated) return;
-  (unit.is_wanted ? wanted_ : idle_).emplace(unit.last_use, id);
+  // Its pin has not woken up yet.
+  if (unit.awaiting > 0) return;
+  if (unit.is_wanted) {
+    wanted_.emplace(unit.wanted_as, id);
+  } else {
+    idle_.emplace(unit.last_use, id);
+  }
 }
 
 bool NvmeTier::GiveUpOneLocked(bool take_wanted) {
@@ -123,7 +142,7 @@ bool NvmeTier::GiveUpOneLocked(bool take_wanted) {
   }
   Unit& unit = units_[id];
   idle_.erase(unit.last_use);
-  wanted_.erase(unit.last_use);
+  wanted_.erase(unit.wanted_as);
   unit.phase = Phase::kOnDisk;
   unit.is_wanted = false;
   staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
@@ -141,7 +160,7 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool take_wanted) {
   unit.memory = *std::move(memory);
   unit.has_older = false;
   const absl::Span<std::byte> bytes = unit.memory.bytes();
-  if (!unit.has_version) {
+  if (unit.num_versions == 0) {
     std::memset(bytes.data(), 0, bytes.size());
     unit.phase = Phase::kReady;
     return true;
@@ -160,29 +179,40 @@ absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
   const auto is_ready = [&] {
     const bool is_readable = unit.phase == Phase::kReady || unit.phase == Phase::kWriting;
     // State is changed in place: neither the disk nor a reader may use it meanwhile.
-    return for_update ? unit.phase == Phase::kReady && unit.readers == 0
+    return for_update ? unit.phase == Phase::kReady && unit.readers == 0 &&
+                            unit.file_readers[1 - unit.newest] == 0
                       : is_readable && !unit.is_updated;
   };
   CHECK(!for_update || !unit.is_updated) << "unit " << unit.name << " is updated twice at once";
   const bool is_hit = unit.phase != Phase::kOnDisk && unit.phase != Phase::kReading;
   ++(is_hit ? counters_.hits : counters_.misses);
   const absl::Time start = SteadyNow();
-  while (failed_.ok() && !is_ready()) {
+  ++unit.awaiting;
+  absl::Status status;
+  while (status.ok() && failed_.ok() && !is_ready()) {
     if (unit.phase == Phase::kOnDisk) {
-      KAON_ASSIGN_OR_RETURN(const bool started, StartReadLocked(id, true));
-      if (started) {
+      const absl::StatusOr<bool> started = StartReadLocked(id, true);
+      status = started.status();
+      if (started.value_or(true)) {
         mu_.Unlock();
         StartTransfers();
         mu_.Lock();
         continue;
       }
+      ++wait_for_room_;
+      changed_.Wait(mu_);
+      --wait_for_room_;
+      continue;
     }
     changed_.Wait(mu_);
   }
+  --unit.awaiting;
+  NoteUseLocked(id);
   counters_.waited += SteadyNow() - start;
   unit.is_wanted = false;
   upcoming_.erase(std::remove(upcoming_.begin(), upcoming_.end(), id), upcoming_.end());
-  return failed_;
+  status.Update(failed_);
+  return status;
 }
 
 absl::StatusOr<NvmeTier::ReadPin> NvmeTier::Pin(UnitId id) {
@@ -219,10 +249,12 @@ void NvmeTier::EndUpdate(UnitId id, bool commit) {
   {
     MutexLock lock(mu_);
     Unit& unit = units_[id];
+    // Read copies the newest weights out of memory that a dropped update gives up.
+    while (!commit && unit.readers > 0) changed_.Wait(mu_);
     unit.is_updated = false;
     if (commit) {
       unit.newest = 1 - unit.newest;
-      unit.has_version = true;
+      unit.num_versions = std::min(unit.num_versions + 1, 2);
       unit.has_older = true;
       unit.phase = Phase::kWriting;
       const uint64_t size = unit.layout.version_bytes();
@@ -230,6 +262,7 @@ void NvmeTier::EndUpdate(UnitId id, bool commit) {
           {id, true, unit.file_offset + static_cast<uint64_t>(unit.newest) * size,
            unit.memory.bytes().subspan(unit.layout.version_in_memory(unit.newest), size)});
       ++transfers_;
+      ++writes_;
       NoteUseLocked(id);
     } else {
       // State may be changed. The file has the version.
@@ -274,6 +307,7 @@ void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
   MutexLock lock(mu_);
   // Last: Clear may return now, and the tier may end.
   --transfers_;
+  writes_ -= transfer.is_write ? 1 : 0;
   changed_.NotifyAll();
 }
 
@@ -283,28 +317,41 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
   CHECK_LT(id, units_.size());
   Unit& unit = units_[id];
   const UnitLayout& layout = unit.layout;
-  const bool is_newest = version == unit.newest;
+  CHECK(tensor < layout.num_tensors() && offset <= layout.size(tensor) &&
+        to.size() <= layout.size(tensor) - offset)
+      << "unit " << unit.name << " tensor " << tensor << ": " << to.size() << " from " << offset;
   while (failed_.ok() && unit.phase == Phase::kReading) changed_.Wait(mu_);
-  const bool in_memory = unit.phase != Phase::kOnDisk;
+  const bool is_newest = version == unit.newest;
   // An update changes the state and the older weights, and never the newest weights.
-  const bool has_it = is_newest ? (tensor == 0 || !unit.is_updated) : tensor == 0 && unit.has_older;
+  const bool has_it = unit.phase != Phase::kOnDisk &&
+                      (is_newest ? tensor == 0 || !unit.is_updated : tensor == 0 && unit.has_older);
+  // Versions that were never committed are zeros.
+  const bool is_zeros = unit.num_versions < (is_newest ? 1 : 2);
   const absl::Status failed = failed_;
-  const bool has_version = unit.has_version;
   const uint64_t place = layout.in_memory(version, tensor) + offset;
-  if (failed.ok() && in_memory && has_it) ++unit.readers;
+  const std::byte* const memory = unit.memory.bytes().data();
+  const bool reads_file = failed.ok() && !has_it && !is_zeros;
+  if (failed.ok() && has_it) ++unit.readers;
+  if (reads_file) ++unit.file_readers[version];
   NoteUseLocked(id);
   mu_.Unlock();
   if (!failed.ok()) return failed;
-  if (in_memory && has_it) {
-    std::memcpy(to.data(), unit.memory.bytes().data() + place, to.size());
+  if (has_it) {
+    std::memcpy(to.data(), memory + place, to.size());
     Unpin(id);
     return absl::OkStatus();
   }
-  if (!has_version) {
+  if (is_zeros) {
     std::memset(to.data(), 0, to.size());
     return absl::OkStatus();
   }
-  return ReadFile(unit, version, place - layout.version_in_memory(version), to);
+  const absl::Status status =
+      ReadFile(unit, version, place - layout.version_in_memory(version), to);
+  MutexLock lock(mu_);
+  --unit.file_readers[version];
+  if (disk::IsDeviceError(status)) failed_.Update(status);
+  changed_.NotifyAll();
+  return status;
 }
 
 absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
@@ -342,7 +389,7 @@ int NvmeTier::newest(UnitId unit) const {
 
 absl::Status NvmeTier::Flush() {
   MutexLock lock(mu_);
-  while (transfers_ > 0) changed_.Wait(mu_);
+  while (writes_ > 0) changed_.Wait(mu_);
   return failed_;
 }
 

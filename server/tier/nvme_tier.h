@@ -65,7 +65,7 @@ class NvmeTier : private UnitPins {
 
   // Pins block until the unit is in memory. Any failure of the disk is an error of this call and of
   // all later ones; it names the unit. A thread that holds pins must not wait for more than staging
-  // has room for.
+  // has room for, nor for a unit that it has pinned itself.
 
   // Pins the newest version.
   absl::StatusOr<ReadPin> Pin(UnitId unit);
@@ -80,7 +80,8 @@ class NvmeTier : private UnitPins {
   // Returns which version, 0 or 1, is the newest.
   int newest(UnitId unit) const;
 
-  // Blocks until everything committed is in the file. Not durable before BlockFile::Sync.
+  // Blocks until everything committed is in the file; nobody may update meanwhile. It is durable
+  // after BlockFile::Sync.
   absl::Status Flush();
 
   Counters counters() const;
@@ -96,8 +97,8 @@ class NvmeTier : private UnitPins {
     // Of version 0; version 1 follows.
     uint64_t file_offset = 0;
     int newest = 0;
-    // Without a committed version, all values are zeros.
-    bool has_version = false;
+    // Versions committed, at most 2. Others are zeros.
+    int num_versions = 0;
     Phase phase = Phase::kOnDisk;
     UnitMemory memory;
     // Memory holds the weights of the older version, too.
@@ -105,10 +106,15 @@ class NvmeTier : private UnitPins {
     bool is_updated = false;
     // Pins and copies that read the memory.
     int readers = 0;
+    // Reads of each version in the file.
+    int file_readers[2] = {0, 0};
+    // Pins that wait for this unit.
+    int awaiting = 0;
     // Read ahead and not pinned since.
     bool is_wanted = false;
-    // Place in idle_ and wanted_, whose front is given up first.
+    // Places in idle_, whose front is given up first, and in wanted_, whose back is.
     uint64_t last_use = 0;
+    uint64_t wanted_as = 0;
   };
   // One read or write that the file gets once the lock is released.
   struct Transfer {
@@ -149,6 +155,9 @@ class NvmeTier : private UnitPins {
   std::deque<Transfer> queued_ ABSL_GUARDED_BY(mu_);
   // Queued ones and those that the file has.
   int transfers_ ABSL_GUARDED_BY(mu_) = 0;
+  int writes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Pins that found no room.
+  int wait_for_room_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
   Counters counters_ ABSL_GUARDED_BY(mu_);
 };

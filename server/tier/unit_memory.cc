@@ -23,8 +23,7 @@ UnitLayout::UnitLayout(uint64_t weight_bytes, const std::vector<uint64_t>& state
 
 absl::StatusOr<UnitMemory> UnitMemory::Allocate(kernels::Backend& backend, uint64_t bytes) {
   UnitMemory memory;
-  KAON_ASSIGN_OR_RETURN(memory.memory_,
-                        BackendMemory::AllocateStaging(backend, bytes + disk::kBlockBytes));
+  KAON_ASSIGN_OR_RETURN(memory.memory_, BackendMemory::AllocateStaging(backend, BytesFor(bytes)));
   const absl::Span<std::byte> all = memory.memory_.region().host_bytes();
   const uint64_t past = reinterpret_cast<uintptr_t>(all.data()) % disk::kBlockBytes;
   memory.bytes_ = all.subspan((disk::kBlockBytes - past) % disk::kBlockBytes, bytes);
@@ -37,13 +36,14 @@ absl::StatusOr<std::optional<UnitMemory>> StagingPool::Take(uint64_t bytes) {
     spare_.erase(found);
     return memory;
   }
-  while (held_bytes_ + bytes > most_bytes_ && !spare_.empty()) {
-    held_bytes_ -= spare_.begin()->first;
+  const uint64_t taken = UnitMemory::BytesFor(bytes);
+  while (held_bytes_ + taken > most_bytes_ && !spare_.empty()) {
+    held_bytes_ -= UnitMemory::BytesFor(spare_.begin()->first);
     spare_.erase(spare_.begin());
   }
-  if (bytes > most_bytes_ - held_bytes_) return std::nullopt;
+  if (taken > most_bytes_ - held_bytes_) return std::nullopt;
   KAON_ASSIGN_OR_RETURN(UnitMemory memory, UnitMemory::Allocate(backend_, bytes));
-  held_bytes_ += bytes;
+  held_bytes_ += taken;
   return memory;
 }
 

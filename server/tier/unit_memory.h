@@ -56,6 +56,8 @@ class UnitMemory {
   UnitMemory() = default;
   // RESOURCE_EXHAUSTED. `backend` outlives the result.
   static absl::StatusOr<UnitMemory> Allocate(kernels::Backend& backend, uint64_t bytes);
+  // Returns what Allocate takes of the system.
+  static uint64_t BytesFor(uint64_t bytes) { return bytes + disk::kBlockBytes; }
 
   absl::Span<std::byte> bytes() const { return bytes_; }
 

@@ -30,7 +30,8 @@ TEST(UnitLayoutTest, BothVersionsAreOneRunOfTheMemory) {
 
 TEST(StagingPoolTest, ReusesMemoryOfTheSameSizeAndNeverHoldsMore) {
   const std::unique_ptr<kernels::Backend> backend = kernels::CreateBackend({}).value();
-  StagingPool pool(*backend, 10 * kBlockBytes);
+  StagingPool pool(*backend,
+                   UnitMemory::BytesFor(4 * kBlockBytes) + UnitMemory::BytesFor(6 * kBlockBytes));
   UnitMemory four = **pool.Take(4 * kBlockBytes);
   std::optional<UnitMemory> six = *pool.Take(6 * kBlockBytes);
   ASSERT_TRUE(six.has_value());
@@ -43,7 +44,7 @@ TEST(StagingPoolTest, ReusesMemoryOfTheSameSizeAndNeverHoldsMore) {
   pool.GiveBack(std::move(four));
   // The spare memory makes room.
   EXPECT_TRUE(pool.Take(3 * kBlockBytes)->has_value());
-  EXPECT_FALSE(pool.Take(2 * kBlockBytes)->has_value());
+  EXPECT_FALSE(pool.Take(kBlockBytes)->has_value());
 }
 
 }  // namespace
