@@ -7,9 +7,8 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::checkpoint {
 
@@ -19,12 +18,8 @@ inline absl::Status OfState(const absl::Status& status, std::optional<uint64_t> 
                             uint64_t position) {
   if (status.ok()) return status;
   const std::string of_step = step.has_value() ? absl::StrCat("step ", *step, ", ") : "";
-  absl::Status placed(
-      status.code(), absl::StrCat(status.message(), "; it is of ", of_step, "position ", position));
-  status.ForEachPayload([&placed](absl::string_view type, const absl::Cord& payload) {
-    placed.SetPayload(type, payload);
-  });
-  return placed;
+  return disk::WithMessage(
+      status, absl::StrCat(status.message(), "; it is of ", of_step, "position ", position));
 }
 
 }  // namespace kaon::checkpoint

@@ -18,6 +18,11 @@ namespace kaon::disk {
 // Offsets, sizes and addresses of memory are multiples of this many bytes.
 inline constexpr uint64_t kBlockBytes = 4096;
 
+// Returns the bytes of the blocks that `bytes` need.
+inline uint64_t RoundUpToBlocks(uint64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
 class BlockFile {
  public:
   // Called once for each operation, on any thread, perhaps before the operation's call returns. It

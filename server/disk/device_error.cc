@@ -20,4 +20,12 @@ absl::Status DeviceError(absl::string_view message) {
 
 bool IsDeviceError(const absl::Status& status) { return status.GetPayload(kPayload).has_value(); }
 
+absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
+  absl::Status result(status.code(), message);
+  status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
+    result.SetPayload(type, payload);
+  });
+  return result;
+}
+
 }  // namespace kaon::disk

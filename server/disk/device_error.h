@@ -13,6 +13,9 @@ namespace kaon::disk {
 absl::Status DeviceError(absl::string_view message);
 bool IsDeviceError(const absl::Status& status);
 
+// Returns `status` with another message. An error of the device stays one.
+absl::Status WithMessage(const absl::Status& status, absl::string_view message);
+
 }  // namespace kaon::disk
 
 #endif  // KAON_SERVER_DISK_DEVICE_ERROR_H_

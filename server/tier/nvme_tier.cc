@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
+#include "server/disk/completion.h"
 #include "server/disk/device_error.h"
 
 namespace kaon::tier {
@@ -19,13 +20,8 @@ namespace {
 // Bytes that a read without a place in staging holds at once.
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;
 
-// Keeps what tells an error of the device (disk::IsDeviceError).
 absl::Status About(const std::string& unit, const absl::Status& status) {
-  absl::Status about(status.code(), absl::StrCat("unit ", unit, ": ", status.message()));
-  status.ForEachPayload([&about](absl::string_view type, const absl::Cord& payload) {
-    about.SetPayload(type, payload);
-  });
-  return about;
+  return disk::WithMessage(status, absl::StrCat("unit ", unit, ": ", status.message()));
 }
 
 }  // namespace
@@ -76,11 +72,11 @@ void NvmeTier::Clear() {
   while (transfers_ > 0) changed_.Wait(mu_);
   for (Unit& unit : units_) {
     CHECK(unit.readers == 0 && !unit.is_updated) << "unit " << unit.name << " is still pinned";
-    if (!unit.memory.bytes().empty()) staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+    if (!unit.memory.bytes().empty()) staging_.Release(std::exchange(unit.memory, UnitMemory()));
   }
   units_.clear();
-  idle_.clear();
-  wanted_.clear();
+  evictable_.clear();
+  prefetched_.clear();
   used_bytes_ = 0;
 }
 
@@ -88,17 +84,17 @@ void NvmeTier::Prefetch(absl::Span<const UnitId> units) {
   {
     MutexLock lock(mu_);
     upcoming_.assign(units.begin(), units.end());
-    for (const auto& [order, id] : wanted_) idle_.emplace(units_[id].last_use, id);
-    wanted_.clear();
-    for (Unit& unit : units_) unit.is_wanted = false;
-    ReadAheadLocked();
+    for (const auto& [order, id] : prefetched_) evictable_.emplace(units_[id].last_use, id);
+    prefetched_.clear();
+    for (Unit& unit : units_) unit.is_prefetched = false;
+    PrefetchLocked();
   }
   StartTransfers();
 }
 
-void NvmeTier::ReadAheadLocked() {
-  // Room is for pins first.
-  while (!upcoming_.empty() && failed_.ok() && wait_for_room_ == 0) {
+void NvmeTier::PrefetchLocked() {
+  // Pins get room first.
+  while (!upcoming_.empty() && failed_.ok() && waiting_for_room_ == 0) {
     const UnitId id = upcoming_.front();
     CHECK_LT(id, units_.size());
     if (units_[id].phase == Phase::kOnDisk) {
@@ -106,56 +102,56 @@ void NvmeTier::ReadAheadLocked() {
       // A pin meets the same error, and returns it.
       if (!started.value_or(false)) return;
     }
-    wanted_.erase(units_[id].wanted_as);
-    units_[id].is_wanted = true;
-    units_[id].wanted_as = ++uses_;
+    prefetched_.erase(units_[id].prefetch_order);
+    units_[id].is_prefetched = true;
+    units_[id].prefetch_order = ++uses_;
     NoteUseLocked(id);
     upcoming_.pop_front();
   }
 }
 
-// A unit that nobody uses may lose its memory; one that was read ahead does so last.
+// An unused unit may be evicted; the prefetched ones last.
 void NvmeTier::NoteUseLocked(UnitId id) {
   Unit& unit = units_[id];
-  idle_.erase(unit.last_use);
-  wanted_.erase(unit.wanted_as);
+  evictable_.erase(unit.last_use);
+  prefetched_.erase(unit.prefetch_order);
   unit.last_use = ++uses_;
   if (unit.phase != Phase::kReady || unit.readers > 0 || unit.is_updated) return;
   // Its pin has not woken up yet.
   if (unit.awaiting > 0) return;
-  if (unit.is_wanted) {
-    wanted_.emplace(unit.wanted_as, id);
+  if (unit.is_prefetched) {
+    prefetched_.emplace(unit.prefetch_order, id);
   } else {
-    idle_.emplace(unit.last_use, id);
+    evictable_.emplace(unit.last_use, id);
   }
 }
 
-bool NvmeTier::GiveUpOneLocked(bool take_wanted) {
+bool NvmeTier::EvictOneLocked(bool evict_prefetched) {
   UnitId id = 0;
-  if (!idle_.empty()) {
-    id = idle_.begin()->second;
-  } else if (take_wanted && !wanted_.empty()) {
+  if (!evictable_.empty()) {
+    id = evictable_.begin()->second;
+  } else if (evict_prefetched && !prefetched_.empty()) {
     // The one that is needed last.
-    id = wanted_.rbegin()->second;
+    id = prefetched_.rbegin()->second;
   } else {
     return false;
   }
   Unit& unit = units_[id];
-  idle_.erase(unit.last_use);
-  wanted_.erase(unit.wanted_as);
+  evictable_.erase(unit.last_use);
+  prefetched_.erase(unit.prefetch_order);
   unit.phase = Phase::kOnDisk;
-  unit.is_wanted = false;
-  staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+  unit.is_prefetched = false;
+  staging_.Release(std::exchange(unit.memory, UnitMemory()));
   return true;
 }
 
-absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool take_wanted) {
+absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched) {
   Unit& unit = units_[id];
   std::optional<UnitMemory> memory;
   while (true) {
-    KAON_ASSIGN_OR_RETURN(memory, staging_.Take(unit.layout.memory_bytes()));
+    KAON_ASSIGN_OR_RETURN(memory, staging_.Allocate(unit.layout.memory_bytes()));
     if (memory.has_value()) break;
-    if (!GiveUpOneLocked(take_wanted)) return false;
+    if (!EvictOneLocked(evict_prefetched)) return false;
   }
   unit.memory = *std::move(memory);
   unit.has_older = false;
@@ -166,11 +162,17 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool take_wanted) {
     return true;
   }
   unit.phase = Phase::kReading;
-  const uint64_t size = unit.layout.version_bytes();
-  queued_.push_back({id, false, unit.file_offset + static_cast<uint64_t>(unit.newest) * size,
-                     bytes.subspan(unit.layout.version_in_memory(unit.newest), size)});
-  ++transfers_;
+  QueueLocked(id, /*is_write=*/false);
   return true;
+}
+
+void NvmeTier::QueueLocked(UnitId id, bool is_write) {
+  const Unit& unit = units_[id];
+  const uint64_t place = unit.layout.version_in_memory(unit.newest);
+  queued_.push_back({id, is_write, unit.OffsetOf(unit.newest),
+                     unit.memory.bytes().subspan(place, unit.layout.version_bytes())});
+  ++transfers_;
+  writes_ += is_write ? 1 : 0;
 }
 
 absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
@@ -199,18 +201,21 @@ absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
         mu_.Lock();
         continue;
       }
-      ++wait_for_room_;
+      ++waiting_for_room_;
       changed_.Wait(mu_);
-      --wait_for_room_;
-      continue;
+      --waiting_for_room_;
+    } else {
+      changed_.Wait(mu_);
     }
-    changed_.Wait(mu_);
   }
   --unit.awaiting;
-  NoteUseLocked(id);
   counters_.waited += SteadyNow() - start;
-  unit.is_wanted = false;
-  upcoming_.erase(std::remove(upcoming_.begin(), upcoming_.end(), id), upcoming_.end());
+  // A unit that was prefetched has left the queue.
+  if (!std::exchange(unit.is_prefetched, false)) {
+    const auto queued = std::find(upcoming_.begin(), upcoming_.end(), id);
+    if (queued != upcoming_.end()) upcoming_.erase(queued);
+  }
+  NoteUseLocked(id);
   status.Update(failed_);
   return status;
 }
@@ -239,7 +244,7 @@ void NvmeTier::Unpin(UnitId id) {
     MutexLock lock(mu_);
     --units_[id].readers;
     NoteUseLocked(id);
-    ReadAheadLocked();
+    PrefetchLocked();
     changed_.NotifyAll();
   }
   StartTransfers();
@@ -249,7 +254,7 @@ void NvmeTier::EndUpdate(UnitId id, bool commit) {
   {
     MutexLock lock(mu_);
     Unit& unit = units_[id];
-    // Read copies the newest weights out of memory that a dropped update gives up.
+    // Read may still copy the newest weights out of this memory.
     while (!commit && unit.readers > 0) changed_.Wait(mu_);
     unit.is_updated = false;
     if (commit) {
@@ -257,19 +262,14 @@ void NvmeTier::EndUpdate(UnitId id, bool commit) {
       unit.num_versions = std::min(unit.num_versions + 1, 2);
       unit.has_older = true;
       unit.phase = Phase::kWriting;
-      const uint64_t size = unit.layout.version_bytes();
-      queued_.push_back(
-          {id, true, unit.file_offset + static_cast<uint64_t>(unit.newest) * size,
-           unit.memory.bytes().subspan(unit.layout.version_in_memory(unit.newest), size)});
-      ++transfers_;
-      ++writes_;
+      QueueLocked(id, /*is_write=*/true);
       NoteUseLocked(id);
     } else {
       // State may be changed. The file has the version.
       unit.phase = Phase::kOnDisk;
-      staging_.GiveBack(std::exchange(unit.memory, UnitMemory()));
+      staging_.Release(std::exchange(unit.memory, UnitMemory()));
     }
-    ReadAheadLocked();
+    PrefetchLocked();
     changed_.NotifyAll();
   }
   StartTransfers();
@@ -301,7 +301,7 @@ void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
     if (!status.ok()) failed_.Update(About(unit.name, status));
     (transfer.is_write ? counters_.written_bytes : counters_.read_bytes) += transfer.memory.size();
     NoteUseLocked(transfer.unit);
-    ReadAheadLocked();
+    PrefetchLocked();
   }
   StartTransfers();
   MutexLock lock(mu_);
@@ -356,22 +356,17 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
 
 absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
                                 absl::Span<std::byte> to) {
-  offset += unit.file_offset + static_cast<uint64_t>(version) * unit.layout.version_bytes();
+  offset += unit.OffsetOf(version);
   const uint64_t most = std::min(to.size() + 2 * disk::kBlockBytes, kReadBytes);
   const uint64_t size = most / disk::kBlockBytes * disk::kBlockBytes;
   KAON_ASSIGN_OR_RETURN(const UnitMemory piece, UnitMemory::Allocate(backend_, size));
   while (!to.empty()) {
     const uint64_t past = offset % disk::kBlockBytes;
     const uint64_t count = std::min(to.size(), size - past);
-    const uint64_t blocks =
-        (past + count + disk::kBlockBytes - 1) / disk::kBlockBytes * disk::kBlockBytes;
-    absl::Notification done;
-    absl::Status status;
-    file_.Read(offset - past, piece.bytes().first(blocks), [&](absl::Status result) {
-      status = std::move(result);
-      done.Notify();
-    });
-    done.WaitForNotification();
+    const uint64_t blocks = disk::RoundUpToBlocks(past + count);
+    disk::Completion read;
+    file_.Read(offset - past, piece.bytes().first(blocks), read.Callback());
+    const absl::Status status = read.Wait();
     if (!status.ok()) return About(unit.name, status);
     std::memcpy(to.data(), piece.bytes().data() + past, count);
     to.remove_prefix(count);

@@ -1,8 +1,8 @@
 // Parameters that live in a file on a disk and are in memory only while they are used. A unit is
 // the weights and the optimizer state of one parameter. It has two versions in the file. An update
 // reads one and writes the other, so the older one stays whole. Memory for units, staging, is
-// bounded: units are read ahead in the order of a step and written behind it. A unit stays in
-// memory after its write until another one needs the room. Thread-safe. The shard's composition
+// bounded: the tier prefetches units in the order of a step and writes them after their update. A
+// unit stays in memory until it is evicted for another one. Thread-safe. The shard's composition
 // root owns it.
 #ifndef KAON_SERVER_TIER_NVME_TIER_H_
 #define KAON_SERVER_TIER_NVME_TIER_H_
@@ -10,12 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +20,6 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
-#include "kernels/region.h"
 #include "server/disk/block_file.h"
 #include "server/tier/unit_memory.h"
 #include "server/tier/unit_pin.h"
@@ -59,8 +54,8 @@ class NvmeTier : private UnitPins {
   // Removes all units, none of which is pinned.
   void Clear();
 
-  // Tells the order of the next pins. Reads these units ahead as far as staging has room. Replaces
-  // the order told before.
+  // Reads `units` as far as staging has room, in this order, which is that of the next pins. The
+  // order replaces an earlier one.
   void Prefetch(absl::Span<const UnitId> units);
 
   // Pins block until the unit is in memory. Any failure of the disk is an error of this call and of
@@ -85,9 +80,7 @@ class NvmeTier : private UnitPins {
   absl::Status Flush();
 
   Counters counters() const;
-  uint64_t capacity_bytes() const { return file_.size_bytes(); }
   uint64_t used_bytes() const;
-  uint64_t staging_bytes() const { return staging_.most_bytes(); }
 
  private:
   enum class Phase { kOnDisk, kReading, kReady, kWriting };
@@ -96,6 +89,10 @@ class NvmeTier : private UnitPins {
     std::string name;
     // Of version 0; version 1 follows.
     uint64_t file_offset = 0;
+    // Returns the offset of a version in the file.
+    uint64_t OffsetOf(int version) const {
+      return file_offset + static_cast<uint64_t>(version) * layout.version_bytes();
+    }
     int newest = 0;
     // Versions committed, at most 2. Others are zeros.
     int num_versions = 0;
@@ -110,11 +107,11 @@ class NvmeTier : private UnitPins {
     int file_readers[2] = {0, 0};
     // Pins that wait for this unit.
     int awaiting = 0;
-    // Read ahead and not pinned since.
-    bool is_wanted = false;
-    // Places in idle_, whose front is given up first, and in wanted_, whose back is.
+    // Prefetched and not pinned since.
+    bool is_prefetched = false;
+    // Keys in evictable_ and prefetched_.
     uint64_t last_use = 0;
-    uint64_t wanted_as = 0;
+    uint64_t prefetch_order = 0;
   };
   // One read or write that the file gets once the lock is released.
   struct Transfer {
@@ -126,15 +123,18 @@ class NvmeTier : private UnitPins {
 
   absl::Status AwaitLocked(UnitId id, bool for_update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts to read the unit; false: no room.
-  absl::StatusOr<bool> StartReadLocked(UnitId id, bool take_wanted)
+  absl::StatusOr<bool> StartReadLocked(UnitId id, bool evict_prefetched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReadAheadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives up the memory of a unit; false: all are in use.
-  bool GiveUpOneLocked(bool take_wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PrefetchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Releases the memory of the unit that is needed last; false: all are in use.
+  bool EvictOneLocked(bool evict_prefetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Queues the transfer of the newest version.
+  void QueueLocked(UnitId id, bool is_write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Call it after each change of a unit: makes it evictable, or not.
   void NoteUseLocked(UnitId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unpin(UnitId id) override;
   void EndUpdate(UnitId id, bool commit) override;
-  // Gives the file what is queued; call it without the lock.
+  // Passes queued transfers to the file. Call it without the lock.
   void StartTransfers();
   void OnDone(const Transfer& transfer, const absl::Status& status);
   absl::Status ReadFile(const Unit& unit, int version, uint64_t offset, absl::Span<std::byte> to);
@@ -149,15 +149,17 @@ class NvmeTier : private UnitPins {
   std::deque<Unit> units_ ABSL_GUARDED_BY(mu_);
   uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<UnitId> upcoming_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, UnitId> idle_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, UnitId> wanted_ ABSL_GUARDED_BY(mu_);
+  // Unused units by last use. Evicted from the front, before any of prefetched_.
+  std::map<uint64_t, UnitId> evictable_ ABSL_GUARDED_BY(mu_);
+  // Unused units in the order of the next pins. Evicted from the back.
+  std::map<uint64_t, UnitId> prefetched_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Transfer> queued_ ABSL_GUARDED_BY(mu_);
   // Queued ones and those that the file has.
   int transfers_ ABSL_GUARDED_BY(mu_) = 0;
   int writes_ ABSL_GUARDED_BY(mu_) = 0;
   // Pins that found no room.
-  int wait_for_room_ ABSL_GUARDED_BY(mu_) = 0;
+  int waiting_for_room_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
   Counters counters_ ABSL_GUARDED_BY(mu_);
 };

@@ -4,20 +4,12 @@
 
 namespace kaon::tier {
 
-namespace {
-
-uint64_t Padded(uint64_t bytes) {
-  return (bytes + disk::kBlockBytes - 1) / disk::kBlockBytes * disk::kBlockBytes;
-}
-
-}  // namespace
-
 UnitLayout::UnitLayout(uint64_t weight_bytes, const std::vector<uint64_t>& state_bytes)
-    : sizes_({weight_bytes}), weights_(Padded(weight_bytes)) {
+    : sizes_({weight_bytes}), weights_(disk::RoundUpToBlocks(weight_bytes)) {
   for (const uint64_t bytes : state_bytes) {
     sizes_.push_back(bytes);
     state_offsets_.push_back(state_);
-    state_ += Padded(bytes);
+    state_ += disk::RoundUpToBlocks(bytes);
   }
 }
 
@@ -25,12 +17,12 @@ absl::StatusOr<UnitMemory> UnitMemory::Allocate(kernels::Backend& backend, uint6
   UnitMemory memory;
   KAON_ASSIGN_OR_RETURN(memory.memory_, BackendMemory::AllocateStaging(backend, BytesFor(bytes)));
   const absl::Span<std::byte> all = memory.memory_.region().host_bytes();
-  const uint64_t past = reinterpret_cast<uintptr_t>(all.data()) % disk::kBlockBytes;
-  memory.bytes_ = all.subspan((disk::kBlockBytes - past) % disk::kBlockBytes, bytes);
+  const auto address = reinterpret_cast<uintptr_t>(all.data());
+  memory.bytes_ = all.subspan(disk::RoundUpToBlocks(address) - address, bytes);
   return memory;
 }
 
-absl::StatusOr<std::optional<UnitMemory>> StagingPool::Take(uint64_t bytes) {
+absl::StatusOr<std::optional<UnitMemory>> StagingPool::Allocate(uint64_t bytes) {
   if (const auto found = spare_.find(bytes); found != spare_.end()) {
     UnitMemory memory = std::move(found->second);
     spare_.erase(found);
@@ -47,7 +39,7 @@ absl::StatusOr<std::optional<UnitMemory>> StagingPool::Take(uint64_t bytes) {
   return memory;
 }
 
-void StagingPool::GiveBack(UnitMemory memory) {
+void StagingPool::Release(UnitMemory memory) {
   const uint64_t bytes = memory.bytes().size();
   spare_.emplace(bytes, std::move(memory));
 }

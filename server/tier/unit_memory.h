@@ -56,7 +56,7 @@ class UnitMemory {
   UnitMemory() = default;
   // RESOURCE_EXHAUSTED. `backend` outlives the result.
   static absl::StatusOr<UnitMemory> Allocate(kernels::Backend& backend, uint64_t bytes);
-  // Returns what Allocate takes of the system.
+  // Returns the bytes that Allocate requests from the system.
   static uint64_t BytesFor(uint64_t bytes) { return bytes + disk::kBlockBytes; }
 
   absl::Span<std::byte> bytes() const { return bytes_; }
@@ -85,17 +85,16 @@ class PinnedUnit {
   absl::Span<std::byte> memory_;
 };
 
-// Bounds the memory of units by `most_bytes`. Keeps memory that a unit no longer needs for the next
-// unit of that size.
+// Bounds the memory of units by `most_bytes`. Keeps released memory for the next unit of that size.
 class StagingPool {
  public:
   // `backend` outlives the pool.
   StagingPool(kernels::Backend& backend, uint64_t most_bytes)
       : backend_(backend), most_bytes_(most_bytes) {}
 
-  // Returns memory; nothing if there is no room. RESOURCE_EXHAUSTED if the system refuses.
-  absl::StatusOr<std::optional<UnitMemory>> Take(uint64_t bytes);
-  void GiveBack(UnitMemory memory);
+  // Returns nothing if there is no room. RESOURCE_EXHAUSTED if the system refuses.
+  absl::StatusOr<std::optional<UnitMemory>> Allocate(uint64_t bytes);
+  void Release(UnitMemory memory);
 
   uint64_t most_bytes() const { return most_bytes_; }
 

@@ -15,5 +15,11 @@ TEST(DeviceErrorTest, IsToldFromDamage) {
   EXPECT_EQ(error.ToString(), "DATA_LOSS: reading a: Input/output error [device='failed']");
 }
 
+TEST(DeviceErrorTest, StaysOneWithAnotherMessage) {
+  EXPECT_EQ(WithMessage(DeviceError("reading a"), "unit u: reading a"),
+            DeviceError("unit u: reading a"));
+  EXPECT_EQ(WithMessage(absl::DataLossError("a"), "b"), absl::DataLossError("b"));
+}
+
 }  // namespace
 }  // namespace kaon::disk

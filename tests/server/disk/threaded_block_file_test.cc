@@ -57,14 +57,9 @@ class Factory {
 INSTANTIATE_TYPED_TEST_SUITE_P(Threads, BlockFileConformance, Factory);
 
 absl::Status ReadFirst(BlockFile& file, Blocks& to) {
-  absl::Notification done;
-  absl::Status result;
-  file.Read(0, to.span(), [&](absl::Status status) {
-    result = std::move(status);
-    done.Notify();
-  });
-  done.WaitForNotification();
-  return result;
+  Completion read;
+  file.Read(0, to.span(), read.Callback());
+  return read.Wait();
 }
 
 TEST(ThreadedBlockFileTest, ReservesAllBlocksForItsOwnerAlone) {

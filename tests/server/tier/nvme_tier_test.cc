@@ -135,6 +135,16 @@ class NvmeTierTest : public testing::Test {
   void Use(std::unique_ptr<disk::BlockFile> file) {
     file_ = std::make_unique<RecordingFile>(std::move(file));
   }
+  void UseRealFile(int num_threads) {
+    auto file = disk::ThreadedBlockFile::Open({path_, kFileBytes, num_threads});
+    ASSERT_TRUE(file.ok()) << file.status();
+    Use(*std::move(file));
+  }
+  void TearDown() override {
+    tier_.reset();
+    file_.reset();
+    std::filesystem::remove(path_);
+  }
   void MakeTier(uint64_t staging_bytes) {
     tier_.reset();
     tier_ = std::make_unique<NvmeTier>(*file_, backend_, staging_bytes);
@@ -169,6 +179,7 @@ class NvmeTierTest : public testing::Test {
     return words;
   }
 
+  const std::string path_ = testing::TempDir() + "/nvme_tier";
   simulation::SimulatedDirectory disk_{"/nvme", 1};
   std::unique_ptr<RecordingFile> file_;
   CountingBackend backend_;
@@ -177,10 +188,7 @@ class NvmeTierTest : public testing::Test {
 };
 
 TEST_F(NvmeTierTest, EndsInTheBitsOfMemoryWithinItsStaging) {
-  const std::string path = testing::TempDir() + "/nvme_tier";
-  auto file = disk::ThreadedBlockFile::Open({path, kFileBytes, 3});
-  ASSERT_TRUE(file.ok()) << file.status();
-  Use(*std::move(file));
+  UseRealFile(3);
   MakeTier(Staging(2, 20));
   for (const uint64_t blocks : {1, 20, 3, 7, 7, 7, 20, 20, 1, 2}) AddUnits(1, blocks);
   std::vector<UnitId> order(plain_.size());
@@ -193,8 +201,6 @@ TEST_F(NvmeTierTest, EndsInTheBitsOfMemoryWithinItsStaging) {
   for (const UnitId id : order) ExpectNewest(id);
   EXPECT_EQ(tier_->Flush(), absl::OkStatus());
   EXPECT_LE(backend_.most(), Staging(2, 20));
-  tier_.reset();
-  std::filesystem::remove(path);
 }
 
 TEST_F(NvmeTierTest, KeepsWhatWasWrittenLastForTheNextStep) {
@@ -265,10 +271,7 @@ TEST_F(NvmeTierTest, ReadsBothVersionsWhereverTheyAre) {
 }
 
 TEST_F(NvmeTierTest, DoesNotUpdateAUnitThatIsStillWritten) {
-  const std::string path = testing::TempDir() + "/nvme_tier_written";
-  auto file = disk::ThreadedBlockFile::Open({path, kFileBytes, 1});
-  ASSERT_TRUE(file.ok()) << file.status();
-  Use(*std::move(file));
+  UseRealFile(1);
   MakeTier(kFileBytes);
   AddUnits(1, 500);
   for (int step = 0; step < 20; ++step) {
@@ -281,15 +284,10 @@ TEST_F(NvmeTierTest, DoesNotUpdateAUnitThatIsStillWritten) {
     plain_[0].Step();
     ExpectNewest(0);
   }
-  tier_.reset();
-  std::filesystem::remove(path);
 }
 
 TEST_F(NvmeTierTest, ReadersOfOtherThreadsSeeWholeVersions) {
-  const std::string path = testing::TempDir() + "/nvme_tier_readers";
-  auto file = disk::ThreadedBlockFile::Open({path, kFileBytes, 2});
-  ASSERT_TRUE(file.ok()) << file.status();
-  Use(*std::move(file));
+  UseRealFile(2);
   MakeTier(Staging(5, 1));
   AddUnits(8, 1);
   // Every word of a unit tells its version.
@@ -320,8 +318,6 @@ TEST_F(NvmeTierTest, ReadersOfOtherThreadsSeeWholeVersions) {
   }
   stop = true;
   for (std::thread& reader : readers) reader.join();
-  tier_.reset();
-  std::filesystem::remove(path);
 }
 
 TEST_F(NvmeTierTest, ReadsAUnitOnceHoweverMuchIsReadAhead) {

@@ -32,19 +32,19 @@ TEST(StagingPoolTest, ReusesMemoryOfTheSameSizeAndNeverHoldsMore) {
   const std::unique_ptr<kernels::Backend> backend = kernels::CreateBackend({}).value();
   StagingPool pool(*backend,
                    UnitMemory::BytesFor(4 * kBlockBytes) + UnitMemory::BytesFor(6 * kBlockBytes));
-  UnitMemory four = **pool.Take(4 * kBlockBytes);
-  std::optional<UnitMemory> six = *pool.Take(6 * kBlockBytes);
+  UnitMemory four = **pool.Allocate(4 * kBlockBytes);
+  std::optional<UnitMemory> six = *pool.Allocate(6 * kBlockBytes);
   ASSERT_TRUE(six.has_value());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(four.bytes().data()) % kBlockBytes, 0u);
-  EXPECT_FALSE(pool.Take(kBlockBytes)->has_value());
+  EXPECT_FALSE(pool.Allocate(kBlockBytes)->has_value());
   const std::byte* const place = four.bytes().data();
-  pool.GiveBack(std::move(four));
-  four = **pool.Take(4 * kBlockBytes);
+  pool.Release(std::move(four));
+  four = **pool.Allocate(4 * kBlockBytes);
   EXPECT_EQ(four.bytes().data(), place);
-  pool.GiveBack(std::move(four));
+  pool.Release(std::move(four));
   // The spare memory makes room.
-  EXPECT_TRUE(pool.Take(3 * kBlockBytes)->has_value());
-  EXPECT_FALSE(pool.Take(kBlockBytes)->has_value());
+  EXPECT_TRUE(pool.Allocate(3 * kBlockBytes)->has_value());
+  EXPECT_FALSE(pool.Allocate(kBlockBytes)->has_value());
 }
 
 }  // namespace
