@@ -87,7 +87,7 @@ absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t 
   ShardNeeds needs;
   needs.reserved_bytes = tier->used_bytes();
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
-                        ParameterStore::Create(store, sizes, registration, shard,
+                        ParameterStore::Create({store}, sizes, registration, shard,
                                                registration.placement().num_shards()));
   needs.tensor_bytes = tier->used_bytes() - needs.used_bytes();
   KAON_RETURN_IF_ERROR(parameters->ReserveWorkspace());

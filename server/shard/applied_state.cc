@@ -10,7 +10,6 @@
 #include "kernels/float_bits.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
-#include "server/shard/parameters/parameter_update.h"
 #include "server/shard/snapshot/checkpoint_restore.h"
 #include "server/shard/snapshot/snapshot_tensors.h"
 
@@ -87,8 +86,9 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   publisher_.DropCopies();
   gradients_.Withdraw();
   parameters_.reset();
-  KAON_ASSIGN_OR_RETURN(parameters_, ParameterStore::Create(*options_.store, *options_.backend,
-                                                            registration, shard, num_shards));
+  KAON_ASSIGN_OR_RETURN(parameters_,
+                        ParameterStore::Create({*options_.store, options_.nvme}, *options_.backend,
+                                               registration, shard, num_shards));
   KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace());
   return accumulator_.Reserve(registration, shard);
 }
@@ -109,10 +109,10 @@ absl::Status AppliedState::Apply(const v1::StepRecord& record) {
     ApplyGroupChange(record);
     return absl::OkStatus();
   } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
-    if (applied) LoadWeights();
+    if (applied) KAON_RETURN_IF_ERROR(LoadWeights());
   } else {
     KAON_RETURN_IF_ERROR(scrub_.Check(*parameters_, publisher_));
-    ApplyTrainStep(record);
+    KAON_RETURN_IF_ERROR(ApplyTrainStep(record));
     ++(applied ? applied_steps_ : skipped_steps_);
   }
   FinishApply(plan.position());
@@ -154,9 +154,9 @@ absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
   } else {
     publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
   }
-  KAON_RETURN_IF_ERROR(state->Load(
-      *parameters_, publisher_,
-      [this](uint32_t id, kernels::ConstRegion weights) { freezes_.BeforeWrite(id, weights); }));
+  KAON_RETURN_IF_ERROR(state->Load(*parameters_, publisher_, [this](uint32_t id, int version) {
+    freezes_.BeforeWrite(id, version);
+  }));
   Adopt(restore.registration());
   restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);
@@ -187,76 +187,85 @@ absl::Status AppliedState::Load(const v1::CheckpointPart& part, uint64_t step,
   return LoadState(part, step, read, *parameters_, publisher_);
 }
 
-void AppliedState::LoadWeights() {
+absl::Status AppliedState::LoadWeights() {
   for (StoredParameter& parameter : parameters_->parameters()) {
     PassFailpoint(Failpoint::load_weights_parameter);
-    const kernels::Region to = publisher_.BeginWrite(parameter.id);
-    freezes_.BeforeWrite(parameter.id, to);
-    options_.backend->Copy(accumulator_.gradient(parameter.id), to);
-    NoteWeights(*options_.backend, to, parameter);
-    publisher_.Publish(parameter.id, 0);
+    KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin pinned, publisher_.BeginWrite(parameter.id));
+    freezes_.BeforeWrite(parameter.id, pinned.next_version());
+    options_.backend->Copy(accumulator_.gradient(parameter.id), pinned.next_weights());
+    NoteWeights(*options_.backend, pinned.next_weights(), parameter);
+    publisher_.Publish(parameter.id, 0, std::move(pinned));
   }
+  parameters_->Prefetch();
+  return absl::OkStatus();
 }
 
-// Rooms 7 and 8: version t of each parameter is written into the buffer that t - 1 does not use,
-// then published.
-void AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
+// Rooms 7 and 8: version t of each parameter is written beside t - 1, then published. Parameters on
+// a disk are read ahead of their update, and written behind it.
+absl::Status AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
   TraceGradients(record.plan().step().step());
-  absl::Span<StoredParameter> parameters = absl::MakeSpan(parameters_->parameters());
-  const std::vector<kernels::SizedUpdate> updates = parameters_->SizedUpdates();
-  while (!parameters.empty()) {
-    const auto next = absl::MakeConstSpan(updates).last(parameters.size());
-    const size_t count = options_.backend->NumConcurrentUpdates(next);
-    ApplyTo(parameters.first(count), record);
-    parameters.remove_prefix(count);
+  if (record.decision().outcome() == v1::OUTCOME_APPLY) parameters_->Prefetch();
+  const std::vector<StoredParameter*> order = parameters_->TakeStepOrder();
+  const std::vector<kernels::SizedUpdate> updates = ParameterStore::SizedUpdates(order);
+  absl::Span<StoredParameter* const> rest = order;
+  while (!rest.empty()) {
+    const auto next = absl::MakeConstSpan(updates).last(rest.size());
+    const size_t count =
+        std::min(options_.backend->NumConcurrentUpdates(next), parameters_->NumPinnable(rest));
+    KAON_RETURN_IF_ERROR(ApplyTo(rest.first(count), record));
+    rest.remove_prefix(count);
   }
+  parameters_->Prefetch();
+  return absl::OkStatus();
 }
 
-void AppliedState::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record) {
+absl::Status AppliedState::ApplyTo(absl::Span<StoredParameter* const> parameters,
+                                   const v1::StepRecord& record) {
   const v1::StepBody& step = record.plan().step();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   std::vector<DecidedUpdate> updates;
-  for (StoredParameter& parameter : parameters) {
+  for (StoredParameter* const parameter : parameters) {
     // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
     // skipped step leaves all alone.
-    const kernels::ConstRegion gradient = applied && parameter.rule.has_value()
-                                              ? accumulator_.gradient(parameter.id)
+    const kernels::ConstRegion gradient = applied && parameter->rule.has_value()
+                                              ? accumulator_.gradient(parameter->id)
                                               : kernels::ConstRegion();
     if (gradient.empty()) {
-      publisher_.PublishUnchanged(parameter.id, step.step());
+      publisher_.PublishUnchanged(parameter->id, step.step());
       continue;
     }
     // 7b. The clip factor is that of its norm group.
     const v1::ParameterPlacement& placement =
-        machine_.registration()->placement().parameters(static_cast<int>(parameter.id));
+        machine_.registration()->placement().parameters(static_cast<int>(parameter->id));
     const double clip_factor =
-        ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
-    ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
+        ClipFactorOf(record.decision(), parameter->group, placement.norm_group());
+    const ParameterUpdate update(*parameter, step, placement, clip_factor, gradient);
     PassFailpoint(Failpoint::apply_parameter_begin);
     const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
-    const kernels::Region to = publisher_.BeginWrite(parameter.id);
-    freezes_.BeforeWrite(parameter.id, to);
-    updates.push_back({&parameter, std::move(update), to, ahead, {}});
+    KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin pinned, publisher_.BeginWrite(parameter->id));
+    freezes_.BeforeWrite(parameter->id, pinned.next_version());
+    updates.push_back({parameter, update, std::move(pinned), ahead, {}});
   }
-  // 7c. The rule reads the newest weights and writes the other buffer.
-  RunUpdates(*options_.backend, publisher_, absl::MakeSpan(updates));
-  for (const DecidedUpdate& update : updates) {
-    StoredParameter& parameter = *update.parameter;
-    PassFailpoint(Failpoint::apply_parameter_written);
-    parameter.updates_applied += 1;
-    parameter.newton_schulz_updates += static_cast<uint64_t>(update.result.newton_schulz_calls);
-    parameter.weights_digest = update.result.weights_digest;
-    parameter.slots_digest = update.result.slots_digest;
-    parameter.largest_weight_bits = update.result.largest_weight_bits;
-    if (update.result.fault != kernels::UpdateFault::kNone) {
-      NoteFault(update, step.step(), counts_);
-    }
-    parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
-    if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
-    // 8. Readers may have it.
-    publisher_.Publish(parameter.id, step.step());
-    PassFailpoint(Failpoint::apply_parameter_published);
-  }
+  // 7c. The rule reads the newest weights and writes the next ones.
+  KAON_RETURN_IF_ERROR(RunUpdates(*options_.backend, absl::MakeSpan(updates)));
+  for (DecidedUpdate& update : updates) Publish(std::move(update), step.step());
+  return absl::OkStatus();
+}
+
+void AppliedState::Publish(DecidedUpdate update, uint64_t step) {
+  StoredParameter& parameter = *update.parameter;
+  PassFailpoint(Failpoint::apply_parameter_written);
+  parameter.updates_applied += 1;
+  parameter.newton_schulz_updates += static_cast<uint64_t>(update.result.newton_schulz_calls);
+  parameter.weights_digest = update.result.weights_digest;
+  parameter.slots_digest = update.result.slots_digest;
+  parameter.largest_weight_bits = update.result.largest_weight_bits;
+  if (update.result.fault != kernels::UpdateFault::kNone) NoteFault(update, step, counts_);
+  parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
+  if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step;
+  // 8. Readers may have it.
+  publisher_.Publish(parameter.id, step, std::move(update.pinned));
+  PassFailpoint(Failpoint::apply_parameter_published);
 }
 
 void AppliedState::TraceGradients(uint64_t step) {
@@ -343,7 +352,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> AppliedState::Freeze() {
   facts.num_shards = machine_.num_shards();
   facts.newest_generation = machine_.newest_generation();
   if (is_deleted) return FreezeList::OfNoJob(std::move(facts), *options_.backend);
-  return freezes_.Add(std::move(facts), *parameters_, publisher_);
+  return freezes_.Add(std::move(facts), *parameters_);
 }
 
 }  // namespace kaon::shard

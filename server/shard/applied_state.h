@@ -21,6 +21,7 @@
 #include "server/shard/gradients/gradient_accumulator.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
+#include "server/shard/parameters/parameter_update.h"
 #include "server/shard/parameters/speculation.h"
 #include "server/shard/parameters/state_scrub.h"
 #include "server/shard/shard_core_options.h"
@@ -51,7 +52,7 @@ class AppliedState {
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard, uint32_t num_shards);
 
   // Changes the state as `record` decides, and tells the machine. Fails only if a file is no longer
-  // the one that the shard voted for: the state is useless then.
+  // the one that the shard voted for, or a disk that holds state fails: the state is useless then.
   absl::Status Apply(const v1::StepRecord& record);
 
   // Ends every use of the job's memory and releases it, because `job` was deleted.
@@ -99,10 +100,12 @@ class AppliedState {
   absl::Status ApplyRestore(const v1::StepPlan& plan);
   absl::Status ApplyRollback(const v1::StepPlan& plan);
   void ApplyGroupChange(const v1::StepRecord& record);
-  void LoadWeights();
-  void ApplyTrainStep(const v1::StepRecord& record);
+  absl::Status LoadWeights();
+  absl::Status ApplyTrainStep(const v1::StepRecord& record);
   // Applies the step to parameters that are updated concurrently.
-  void ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record);
+  absl::Status ApplyTo(absl::Span<StoredParameter* const> parameters, const v1::StepRecord& record);
+  // Publishes an update that ran as version `step`.
+  void Publish(DecidedUpdate update, uint64_t step);
   // Tells the machine that the entry at `position` is applied, and the digest of the new state.
   void FinishApply(uint64_t position);
   // Adopts the groups and workers of `registration` and forgets the newest gradient.

@@ -235,8 +235,19 @@ absl::StatusOr<StoredParameter*> ShardCore::Find(const v1::ShardParameterRequest
 absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request));
   parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
-  return StatsOf(*parameter, *options_.backend, publisher_.current(parameter->id),
-                 publisher_.previous(parameter->id));
+  KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter->id));
+  if (!publisher_.HasPrevious(parameter->id)) {
+    return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(), {});
+  }
+  const tier::TensorPlace previous = {parameter->home, parameter->unit,
+                                      parameter->home->next(parameter->unit), 0};
+  if (!previous.memory().empty()) {
+    return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(),
+                   previous.memory());
+  }
+  std::vector<float> read(parameter->num_elements);
+  KAON_RETURN_IF_ERROR(previous.CopyTo(*options_.backend, read));
+  return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(), read);
 }
 
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(

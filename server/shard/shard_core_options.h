@@ -10,6 +10,7 @@
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "server/tier/nvme_tier.h"
 #include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
 
@@ -19,6 +20,8 @@ struct ShardCoreOptions {
   // All pointers outlive the core. The backend computes on the memory of the store.
   tier::TieredStore* store = nullptr;
   kernels::Backend* backend = nullptr;
+  // Gets the parameters that find no room in the store's memory; null: there must be room.
+  tier::NvmeTier* nvme = nullptr;
   // Budget of the host memory that a device's gradients are journaled from; null: they are not. Not
   // used where the backend computes on the host.
   tier::StateTier* staging = nullptr;

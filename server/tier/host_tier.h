@@ -14,6 +14,11 @@ namespace kaon::tier {
 // Granularity of an extent in bytes.
 inline constexpr uint64_t kHostAlignmentBytes = kernels::kHostAlignmentBytes;
 
+// Returns the bytes that an extent of `bytes` takes.
+inline uint64_t HostExtentBytes(uint64_t bytes) {
+  return (bytes + kHostAlignmentBytes - 1) / kHostAlignmentBytes * kHostAlignmentBytes;
+}
+
 class HostTier final : public MemoryTier {
  public:
   // `reserved_bytes` <= `capacity_bytes` count as used for the lifetime of the tier.

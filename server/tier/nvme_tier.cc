@@ -159,9 +159,11 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched)
   if (unit.num_versions == 0) {
     std::memset(bytes.data(), 0, bytes.size());
     unit.phase = Phase::kReady;
+    unit.was_read = false;
     return true;
   }
   unit.phase = Phase::kReading;
+  unit.was_read = true;
   QueueLocked(id, /*is_write=*/false);
   return true;
 }
@@ -220,23 +222,36 @@ absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
   return status;
 }
 
-absl::StatusOr<NvmeTier::ReadPin> NvmeTier::Pin(UnitId id) {
+absl::StatusOr<UnitReadPin> NvmeTier::Pin(UnitId id) {
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(AwaitLocked(id, false));
   Unit& unit = units_[id];
   ++unit.readers;
   NoteUseLocked(id);
-  return ReadPin(*this, id, PinnedUnit(unit.layout, unit.newest, unit.memory.bytes()));
+  return UnitReadPin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()));
 }
 
-absl::StatusOr<NvmeTier::UpdatePin> NvmeTier::PinForUpdate(UnitId id) {
+absl::StatusOr<UnitUpdatePin> NvmeTier::PinForUpdate(UnitId id) {
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(AwaitLocked(id, true));
   Unit& unit = units_[id];
   unit.is_updated = true;
   unit.has_older = false;
   NoteUseLocked(id);
-  return UpdatePin(*this, id, PinnedUnit(unit.layout, unit.newest, unit.memory.bytes()));
+  return UnitUpdatePin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()),
+                       std::exchange(unit.was_read, false));
+}
+
+size_t NvmeTier::NumPinnable(absl::Span<const UnitId> units) const {
+  MutexLock lock(mu_);
+  size_t count = 0;
+  uint64_t bytes = 0;
+  for (const UnitId id : units) {
+    bytes += UnitMemory::BytesFor(units_.at(id).layout.memory_bytes());
+    if (count > 0 && bytes > staging_.most_bytes() / 2) break;
+    ++count;
+  }
+  return count;
 }
 
 void NvmeTier::Unpin(UnitId id) {

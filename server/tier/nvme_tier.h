@@ -21,15 +21,14 @@
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
 #include "server/disk/block_file.h"
+#include "server/tier/unit_home.h"
 #include "server/tier/unit_memory.h"
 #include "server/tier/unit_pin.h"
 
 namespace kaon::tier {
 
-class NvmeTier : private UnitPins {
+class NvmeTier final : public UnitHome, private UnitPins {
  public:
-  using ReadPin = UnitReadPin;
-  using UpdatePin = UnitUpdatePin;
   struct Counters {
     // Bytes between file and staging.
     uint64_t read_bytes = 0;
@@ -56,24 +55,29 @@ class NvmeTier : private UnitPins {
 
   // Reads `units` as far as staging has room, in this order, which is that of the next pins. The
   // order replaces an earlier one.
-  void Prefetch(absl::Span<const UnitId> units);
+  void Prefetch(absl::Span<const UnitId> units) override;
 
   // Pins block until the unit is in memory. Any failure of the disk is an error of this call and of
   // all later ones; it names the unit. A thread that holds pins must not wait for more than staging
   // has room for, nor for a unit that it has pinned itself.
 
   // Pins the newest version.
-  absl::StatusOr<ReadPin> Pin(UnitId unit);
+  absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
   // Pins the newest version and memory for the next one. One caller at a time may update a unit,
   // and nobody may read its older version then.
-  absl::StatusOr<UpdatePin> PinForUpdate(UnitId unit);
+  absl::StatusOr<UnitUpdatePin> PinForUpdate(UnitId unit) override;
+  // The pinned units take at most half of staging: the disk has the other half.
+  size_t NumPinnable(absl::Span<const UnitId> units) const override;
 
   // Copies bytes of a tensor of the newest version, or of the one before, without a place in
   // staging. `tensor` is 0 for weights, 1 for the first state. Blocks. Errors as of pins.
   absl::Status Read(UnitId unit, int version, size_t tensor, uint64_t offset,
-                    absl::Span<std::byte> to);
-  // Returns which version, 0 or 1, is the newest.
-  int newest(UnitId unit) const;
+                    absl::Span<std::byte> to) override;
+  int newest(UnitId unit) const override;
+  int next(UnitId unit) const override { return 1 - newest(unit); }
+  // Returns nothing.
+  kernels::ConstRegion Memory(UnitId, int, size_t) const override { return {}; }
+  absl::string_view name() const override { return "nvme"; }
 
   // Blocks until everything committed is in the file; nobody may update meanwhile. It is durable
   // after BlockFile::Sync.
@@ -100,6 +104,8 @@ class NvmeTier : private UnitPins {
     UnitMemory memory;
     // Memory holds the weights of the older version, too.
     bool has_older = false;
+    // The memory came from the file, and no pin for an update had it since.
+    bool was_read = false;
     bool is_updated = false;
     // Pins and copies that read the memory.
     int readers = 0;

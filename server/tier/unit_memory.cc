@@ -13,6 +13,16 @@ UnitLayout::UnitLayout(uint64_t weight_bytes, const std::vector<uint64_t>& state
   }
 }
 
+UnitTensors UnitLayout::Tensors(int version, absl::Span<std::byte> memory) const {
+  UnitTensors tensors;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    tensors.newest.emplace_back(memory.subspan(in_memory(version, i), sizes_[i]));
+  }
+  tensors.next_weights = kernels::Region(memory.subspan(in_memory(1 - version, 0), sizes_[0]));
+  tensors.next_version = 1 - version;
+  return tensors;
+}
+
 absl::StatusOr<UnitMemory> UnitMemory::Allocate(kernels::Backend& backend, uint64_t bytes) {
   UnitMemory memory;
   KAON_ASSIGN_OR_RETURN(memory.memory_, BackendMemory::AllocateStaging(backend, BytesFor(bytes)));

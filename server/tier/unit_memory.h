@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/region.h"
 #include "server/disk/block_file.h"
 #include "server/tier/backend_memory.h"
+#include "server/tier/unit_pin.h"
 
 namespace kaon::tier {
 
@@ -41,6 +41,8 @@ class UnitLayout {
   }
   // Offset of a version in the unit's memory.
   uint64_t version_in_memory(int version) const { return version == 0 ? 0 : weights_; }
+  // Returns the tensors of a version in `memory`, which holds the unit.
+  UnitTensors Tensors(int version, absl::Span<std::byte> memory) const;
 
  private:
   std::vector<uint64_t> sizes_;
@@ -64,25 +66,6 @@ class UnitMemory {
  private:
   BackendMemory memory_;
   absl::Span<std::byte> bytes_;
-};
-
-// Tensors of a unit in memory, seen from one version. `layout` outlives it.
-class PinnedUnit {
- public:
-  PinnedUnit(const UnitLayout& layout, int version, absl::Span<std::byte> memory)
-      : layout_(&layout), version_(version), memory_(memory) {}
-
-  kernels::Region tensor(size_t i) const { return Place(version_, i); }
-  kernels::Region next_weights() const { return Place(1 - version_, 0); }
-
- private:
-  kernels::Region Place(int version, size_t i) const {
-    return kernels::Region(memory_.subspan(layout_->in_memory(version, i), layout_->size(i)));
-  }
-
-  const UnitLayout* layout_;
-  int version_;
-  absl::Span<std::byte> memory_;
 };
 
 // Bounds the memory of units by `most_bytes`. Keeps released memory for the next unit of that size.

@@ -6,12 +6,22 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "kernels/region.h"
-#include "server/tier/unit_memory.h"
 
 namespace kaon::tier {
 
 using UnitId = size_t;
+
+// The memory of a unit.
+struct UnitTensors {
+  // Of the newest version; tensor 0 is the weights.
+  absl::InlinedVector<kernels::Region, 3> newest;
+  kernels::Region next_weights;
+  // Number of the version that an update makes.
+  int next_version = 0;
+};
 
 // The end of pins at the owner of the units.
 class UnitPins {
@@ -27,42 +37,59 @@ class UnitPins {
 class UnitReadPin {
  public:
   // Ends at `owner`.
-  UnitReadPin(UnitPins& owner, UnitId id, PinnedUnit unit) : owner_(&owner), id_(id), unit_(unit) {}
+  UnitReadPin(UnitPins& owner, UnitId id, UnitTensors tensors)
+      : owner_(&owner), id_(id), tensors_(std::move(tensors)) {}
   UnitReadPin(UnitReadPin&& other) noexcept
-      : owner_(std::exchange(other.owner_, nullptr)), id_(other.id_), unit_(other.unit_) {}
+      : owner_(std::exchange(other.owner_, nullptr)),
+        id_(other.id_),
+        tensors_(std::move(other.tensors_)) {}
   UnitReadPin& operator=(UnitReadPin&&) = delete;
   ~UnitReadPin() {
     if (owner_ != nullptr) owner_->Unpin(id_);
   }
 
   // Tensor 0 is the weights.
-  kernels::ConstRegion tensor(size_t i) const { return unit_.tensor(i); }
+  kernels::ConstRegion tensor(size_t i) const { return tensors_.newest[i]; }
+  // All of the state; valid until this object moves.
+  absl::Span<const kernels::Region> states() const {
+    return absl::MakeConstSpan(tensors_.newest).subspan(1);
+  }
 
  private:
   // Null once the pin has ended.
   UnitPins* owner_;
   UnitId id_;
-  PinnedUnit unit_;
+  UnitTensors tensors_;
 };
 
 // Access to the newest version of a unit, and memory for the next one. State is changed in place.
-// Without Commit, the unit stays as it was. Movable.
+// Without Commit, weights stay as they were, and so does state that nobody changed. Movable.
 class UnitUpdatePin {
  public:
-  // Ends at `owner`.
-  UnitUpdatePin(UnitPins& owner, UnitId id, PinnedUnit unit)
-      : owner_(&owner), id_(id), unit_(unit) {}
+  // Ends at `owner`. `was_read`: the memory was filled from a disk.
+  UnitUpdatePin(UnitPins& owner, UnitId id, UnitTensors tensors, bool was_read)
+      : owner_(&owner), id_(id), tensors_(std::move(tensors)), was_read_(was_read) {}
   UnitUpdatePin(UnitUpdatePin&& other) noexcept
-      : owner_(std::exchange(other.owner_, nullptr)), id_(other.id_), unit_(other.unit_) {}
+      : owner_(std::exchange(other.owner_, nullptr)),
+        id_(other.id_),
+        tensors_(std::move(other.tensors_)),
+        was_read_(other.was_read_) {}
   UnitUpdatePin& operator=(UnitUpdatePin&&) = delete;
   ~UnitUpdatePin() {
     if (owner_ != nullptr) owner_->EndUpdate(id_, false);
   }
 
-  kernels::ConstRegion weights() const { return unit_.tensor(0); }
+  kernels::ConstRegion weights() const { return tensors_.newest[0]; }
   // Weights of the next version; their contents are undefined.
-  kernels::Region next_weights() const { return unit_.next_weights(); }
-  kernels::Region state(size_t i) const { return unit_.tensor(i + 1); }
+  kernels::Region next_weights() const { return tensors_.next_weights; }
+  kernels::Region state(size_t i) const { return tensors_.newest[i + 1]; }
+  // All of the state; valid until this object moves.
+  absl::Span<const kernels::Region> states() const {
+    return absl::MakeConstSpan(tensors_.newest).subspan(1);
+  }
+  int next_version() const { return tensors_.next_version; }
+  // Returns whether nobody has compared this memory with what was written.
+  bool was_read() const { return was_read_; }
   // Makes the next version the newest, and starts to write it. Ends the pin.
   void Commit() { std::exchange(owner_, nullptr)->EndUpdate(id_, true); }
 
@@ -70,7 +97,8 @@ class UnitUpdatePin {
   // Null once the pin has ended.
   UnitPins* owner_;
   UnitId id_;
-  PinnedUnit unit_;
+  UnitTensors tensors_;
+  bool was_read_;
 };
 
 }  // namespace kaon::tier

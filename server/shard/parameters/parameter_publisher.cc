@@ -13,22 +13,20 @@
 
 namespace kaon::shard {
 
+namespace {
+
+// Elements that a reader of a disk holds at once.
+constexpr uint64_t kReadElements = uint64_t{1} << 18;
+
+}  // namespace
+
 void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
                                std::vector<Source> sources) {
   MutexLock lock(mu_);
   parameters_.clear();
   for (Source& source : sources) {
-    auto parameter = std::make_shared<Parameter>();
-    parameter->name = std::move(source.name);
-    parameter->num_elements = source.first.num_floats();
-    {
-      MutexLock parameter_lock(parameter->mu);
-      parameter->versions[0].memory = source.first;
-      parameter->versions[1].memory = source.second;
-      // The first write goes to the first buffer, even if there is no second.
-      parameter->current = 1;
-    }
-    parameters_.emplace(source.parameter_id, std::move(parameter));
+    const uint32_t id = source.parameter_id;
+    parameters_.emplace(id, std::make_shared<Parameter>(std::move(source)));
   }
   job_ = job;
   timeline_ = timeline;
@@ -48,7 +46,6 @@ void ParameterPublisher::StopServing(const std::string& job) {
     for (Version& version : parameter->versions) {
       version.valid = false;
       while (version.reads > 0) parameter->read.Wait(parameter->mu);
-      version.memory = {};
     }
     parameter->pinned.Clear();
     parameter->cache.Clear();
@@ -88,13 +85,13 @@ absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uin
     return absl::OkStatus();
   }
   if (any_valid && step < newest) {
-    return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter.name, ": version ",
-                                                      step, " pulled, it is gone, the newest is ",
-                                                      newest));
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter ", parameter.source.name, ": version ", step,
+                     " pulled, it is gone, the newest is ", newest));
   }
   if (expected_step_ == step) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      "parameter ", parameter.name, ": version ", step, " pulled, ",
+      "parameter ", parameter.source.name, ": version ", step, " pulled, ",
       any_valid ? absl::StrCat("the newest is ", newest) : std::string("there is none yet")));
 }
 
@@ -142,8 +139,6 @@ void ParameterPublisher::Rewind(uint64_t timeline) {
       for (Version& version : parameter->versions) version.valid = false;
       parameter->pinned.Clear();
       parameter->cache.Clear();
-      // Like after Serve, the next write goes to the first buffer.
-      parameter->current = 1;
     }
   }
   Wake(std::nullopt);
@@ -187,24 +182,26 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
   }
   // The caller may know the size of an earlier job's parameter.
-  if (offset > parameter->num_elements || num_elements > parameter->num_elements - offset) {
-    return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter->name, ": elements ",
-                                                      offset, " .. ", offset + num_elements,
-                                                      " pulled, it has ", parameter->num_elements));
+  if (offset > parameter->source.num_elements ||
+      num_elements > parameter->source.num_elements - offset) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter ", parameter->source.name, ": elements ", offset, " .. ",
+                     offset + num_elements, " pulled, it has ", parameter->source.num_elements));
   }
   const Range range = {offset, num_elements, dtype, to};
   MutexLock parameter_lock(parameter->mu);
   uint64_t newest = 0;
-  for (const Version& version : parameter->versions) {
+  for (int i = 0; i < 2; ++i) {
+    const Version& version = parameter->versions[i];
     if (!version.valid) continue;
     newest = std::max(newest, version.last_step);
     const bool wanted = step >= version.first_step && step <= version.last_step;
     if (!wanted && !Mutated(Mutation::kAnyVersionRead)) continue;
-    if (version.memory.space() == kernels::Space::kDevice) {
-      CopyUnlocked(*parameter, version, range);
-    } else {
-      Copy(nullptr, version.memory, range);
+    const kernels::ConstRegion memory = parameter->Weights(i).memory();
+    if (memory.empty() || memory.space() == kernels::Space::kDevice) {
+      return CopyUnlocked(*parameter, i, range);
     }
+    Copy(nullptr, memory, range);
     return absl::OkStatus();
   }
   if (const StepWeights copy = parameter->pinned.Find(step); !copy.memory.empty()) {
@@ -212,7 +209,7 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("parameter ", parameter->name, ": version ", step,
+      absl::StrCat("parameter ", parameter->source.name, ": version ", step,
                    " was replaced while it was read, the newest is ", newest));
 }
 
@@ -233,18 +230,42 @@ void ParameterPublisher::Copy(RoundedVersion* rounded, kernels::ConstRegion weig
   }
 }
 
-void ParameterPublisher::CopyUnlocked(const Parameter& parameter, const Version& version,
-                                      const Range& range) const {
-  const kernels::ConstRegion memory = version.memory;
-  std::shared_ptr<RoundedVersion> rounded =
-      Rounded(parameter, {version.first_step, version.last_step, memory}, range.dtype);
+absl::Status ParameterPublisher::CopyUnlocked(const Parameter& parameter, int i,
+                                              const Range& range) const {
+  const Version& version = parameter.versions[i];
+  const kernels::ConstRegion memory = parameter.Weights(i).memory();
+  std::shared_ptr<RoundedVersion> rounded;
+  if (!memory.empty()) {
+    rounded = Rounded(parameter, {version.first_step, version.last_step, memory}, range.dtype);
+  }
   // BeginWrite waits until nobody reads.
   ++version.reads;
   parameter.mu.Unlock();
-  Copy(rounded.get(), memory, range);
+  absl::Status status;
+  if (memory.empty()) {
+    status = CopyFromDisk(parameter.Weights(i), range);
+  } else {
+    Copy(rounded.get(), memory, range);
+  }
   parameter.mu.Lock();
   rounded.reset();
   if (--version.reads == 0) parameter.read.NotifyAll();
+  return status;
+}
+
+absl::Status ParameterPublisher::CopyFromDisk(const tier::TensorPlace& weights,
+                                              const Range& range) const {
+  std::vector<float> piece(std::min(range.num_elements, kReadElements));
+  for (uint64_t done = 0; done < range.num_elements; done += piece.size()) {
+    piece.resize(std::min<uint64_t>(piece.size(), range.num_elements - done));
+    const absl::Span<float> floats = absl::MakeSpan(piece);
+    KAON_RETURN_IF_ERROR(weights.home->Read(
+        weights.unit, weights.version, 0, (range.offset + done) * sizeof(float),
+        {reinterpret_cast<std::byte*>(floats.data()), floats.size() * sizeof(float)}));
+    backend_.RoundOut(kernels::ConstRegion(absl::Span<const float>(floats)), range.dtype,
+                      range.to + done * kernels::SizeOf(range.dtype));
+  }
+  return absl::OkStatus();
 }
 
 void ParameterPublisher::TrimCache(const Parameter& parameter) {
@@ -281,7 +302,7 @@ void ParameterPublisher::Unpin(ReaderId reader, uint32_t parameter_id) {
 uint64_t ParameterPublisher::num_elements(uint32_t parameter_id) const {
   MutexLock lock(mu_);
   const auto found = parameters_.find(parameter_id);
-  return found == parameters_.end() ? 0 : found->second->num_elements;
+  return found == parameters_.end() ? 0 : found->second->source.num_elements;
 }
 
 void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
@@ -293,36 +314,42 @@ void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
   Wake(std::nullopt);
 }
 
-kernels::ConstRegion ParameterPublisher::current(uint32_t parameter_id) const {
-  const Parameter& parameter = *parameters_.at(parameter_id);
-  MutexLock parameter_lock(parameter.mu);
-  return parameter.versions[parameter.current].memory;
+absl::StatusOr<tier::UnitReadPin> ParameterPublisher::PinNewest(uint32_t parameter_id) const {
+  const Source& source = parameters_.at(parameter_id)->source;
+  return source.home->Pin(source.unit);
 }
 
-kernels::ConstRegion ParameterPublisher::previous(uint32_t parameter_id) const {
+bool ParameterPublisher::HasPrevious(uint32_t parameter_id) const {
   const Parameter& parameter = *parameters_.at(parameter_id);
+  const Source& source = parameter.source;
   MutexLock parameter_lock(parameter.mu);
-  const Version& version = parameter.versions[1 - parameter.current];
-  return version.valid ? version.memory : kernels::Region();
+  const int next = source.home->next(source.unit);
+  return next != source.home->newest(source.unit) && parameter.versions[next].valid;
 }
 
-kernels::Region ParameterPublisher::BeginWrite(uint32_t parameter_id) {
+absl::StatusOr<tier::UnitUpdatePin> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
   Parameter& parameter = *parameters_.at(parameter_id);
-  MutexLock parameter_lock(parameter.mu);
-  Version& next = parameter.versions[1 - parameter.current];
-  if (store_ != nullptr && next.valid && parameter.pinned.Holds(next.first_step, next.last_step)) {
-    const absl::Status kept =
-        parameter.pinned.Keep({next.first_step, next.last_step, next.memory}, backend_, *store_,
-                              absl::StrCat("version/", parameter_id, "/", ++copies_made_));
-    if (!kept.ok()) {
-      LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
-                              << parameter.name << ": " << kept;
+  const Source& source = parameter.source;
+  {
+    MutexLock parameter_lock(parameter.mu);
+    const int i = source.home->next(source.unit);
+    Version& next = parameter.versions[i];
+    if (store_ != nullptr && next.valid &&
+        parameter.pinned.Holds(next.first_step, next.last_step)) {
+      const absl::Status kept = parameter.pinned.Keep(
+          next.first_step, next.last_step, source.num_elements, *store_,
+          absl::StrCat("version/", parameter_id, "/", ++copies_made_),
+          [&](kernels::Region to) { return parameter.Weights(i).CopyTo(backend_, to); });
+      if (!kept.ok()) {
+        LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
+                                << source.name << ": " << kept;
+      }
     }
+    next.valid = false;
+    while (next.reads > 0) parameter.read.Wait(parameter.mu);
+    TrimCache(parameter);
   }
-  next.valid = false;
-  while (next.reads > 0) parameter.read.Wait(parameter.mu);
-  TrimCache(parameter);
-  return next.memory;
+  return source.home->PinForUpdate(source.unit);
 }
 
 void ParameterPublisher::DropCopies() {
@@ -333,12 +360,14 @@ void ParameterPublisher::DropCopies() {
   }
 }
 
-void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step) {
+void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step,
+                                 tier::UnitUpdatePin written) {
   Parameter& parameter = *parameters_.at(parameter_id);
+  const int i = written.next_version();
+  written.Commit();
   {
     MutexLock parameter_lock(parameter.mu);
-    parameter.current = 1 - parameter.current;
-    Version& version = parameter.versions[parameter.current];
+    Version& version = parameter.versions[i];
     version.valid = true;
     version.first_step = step;
     version.last_step = step;
@@ -350,7 +379,7 @@ void ParameterPublisher::PublishUnchanged(uint32_t parameter_id, uint64_t step) 
   Parameter& parameter = *parameters_.at(parameter_id);
   {
     MutexLock parameter_lock(parameter.mu);
-    parameter.versions[parameter.current].last_step = step;
+    parameter.versions[parameter.source.home->newest(parameter.source.unit)].last_step = step;
   }
   Wake(parameter_id);
 }

@@ -1,7 +1,7 @@
 // Versions of the weights for readers (room 8 of a gradient's life). Each parameter has two
-// buffers, so that version t is written while t - 1 is read. Versions that readers still pin are
-// copied before their buffer is overwritten. Readers may wait for a planned version. Owned by
-// ShardCore. Reader methods: any thread. Methods below "Step thread": the thread that drives the
+// versions in its home, so that version t is written while t - 1 is read. Versions that readers
+// still pin are copied before they are overwritten. Readers may wait for a planned version. Owned
+// by ShardCore. Reader methods: any thread. Methods below "Step thread": the thread that drives the
 // core.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_PUBLISHER_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_PUBLISHER_H_
@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,7 @@
 #include "server/shard/step_phases.h"
 #include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
+#include "server/tier/unit_home.h"
 
 namespace kaon::shard {
 
@@ -37,13 +39,13 @@ using WaiterId = uint64_t;
 
 class ParameterPublisher {
  public:
-  // One parameter of this shard. Its memory, in the backend's space, outlives the publisher's use.
+  // One parameter of this shard. Its home, in the backend's space, outlives the publisher's use.
   struct Source {
     uint32_t parameter_id = 0;
     std::string name;
-    kernels::Region first;
-    // Empty for a parameter that is written only once.
-    kernels::Region second;
+    uint64_t num_elements = 0;
+    tier::UnitHome* home = nullptr;
+    tier::UnitId unit = 0;
   };
 
   // `phases` records the time of reads; null: not measured. `store` allocates copies; null: no
@@ -95,15 +97,15 @@ class ParameterPublisher {
   void ExpectStep(std::optional<uint64_t> step);
   // Starts `timeline`: all served versions are invalid. Readers wait until the next Publish.
   void Rewind(uint64_t timeline);
-  // Returns the newest version.
-  kernels::ConstRegion current(uint32_t parameter_id) const;
-  // Returns the version before the newest; empty before the second write.
-  kernels::ConstRegion previous(uint32_t parameter_id) const;
-  // Returns memory for the next version. Its previous contents are invalid from now on. Blocks
-  // while readers copy their current chunk of it.
-  kernels::Region BeginWrite(uint32_t parameter_id);
-  // Publishes the written memory as version `step`.
-  void Publish(uint32_t parameter_id, uint64_t step);
+  // Pins the newest version. Errors are those of the home.
+  absl::StatusOr<tier::UnitReadPin> PinNewest(uint32_t parameter_id) const;
+  // Returns whether readers may still have the version before the newest.
+  bool HasPrevious(uint32_t parameter_id) const;
+  // Pins the newest version, and memory for the next one. What that overwrites is invalid from now
+  // on. Blocks while readers copy their current chunk of it. Errors are those of the home.
+  absl::StatusOr<tier::UnitUpdatePin> BeginWrite(uint32_t parameter_id);
+  // Commits what was written, and publishes it as version `step`.
+  void Publish(uint32_t parameter_id, uint64_t step, tier::UnitUpdatePin written);
   // Publishes the newest version as version `step`, too: it is unchanged.
   void PublishUnchanged(uint32_t parameter_id, uint64_t step);
   // Memory is needed: readers lose what has no buffer any more, and the cache of pulls is emptied.
@@ -113,20 +115,22 @@ class ParameterPublisher {
 
  private:
   struct Version {
-    kernels::Region memory;
-    // The memory is the version of the steps first_step to last_step.
+    // The unit's version of that number is the one of the steps first_step to last_step.
     bool valid = false;
     uint64_t first_step = 0;
     uint64_t last_step = 0;
-    // Readers that copy out of a device now, without the parameter's lock.
+    // Readers that copy out of a device or a disk now, without the parameter's lock.
     mutable int reads = 0;
   };
   struct Parameter {
-    std::string name;
-    uint64_t num_elements = 0;
+    explicit Parameter(Source served) : source(std::move(served)) {}
+    // Returns the weights of version `i`.
+    tier::TensorPlace Weights(int i) const { return {source.home, source.unit, i, 0}; }
+
+    const Source source;
     mutable Mutex mu;
+    // By the number of the unit's version.
     std::array<Version, 2> versions ABSL_GUARDED_BY(mu);
-    int current ABSL_GUARDED_BY(mu) = 0;
     PinnedVersions pinned ABSL_GUARDED_BY(mu);
     // Used for a device only.
     mutable PullCache cache ABSL_GUARDED_BY(mu);
@@ -158,9 +162,10 @@ class ParameterPublisher {
                                           kernels::DType dtype) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   void Copy(RoundedVersion* rounded, kernels::ConstRegion weights, const Range& range) const;
-  // Copies out of a device without the lock.
-  void CopyUnlocked(const Parameter& parameter, const Version& version, const Range& range) const
+  // Copies version `i` out of a device or a disk without the lock.
+  absl::Status CopyUnlocked(const Parameter& parameter, int i, const Range& range) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  absl::Status CopyFromDisk(const tier::TensorPlace& weights, const Range& range) const;
   // Drops what the cache has of versions that nobody can read any more.
   static void TrimCache(const Parameter& parameter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   // Wakes the readers that wait for the parameter; absent: all readers.

@@ -89,11 +89,12 @@ v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string&
 }  // namespace
 
 v1::ParameterStats StatsOf(const StoredParameter& parameter, kernels::Backend& backend,
-                           kernels::ConstRegion current, kernels::ConstRegion previous) {
+                           kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
+                           kernels::ConstRegion previous) {
   const ParameterTrace& trace = parameter.trace;
   v1::ParameterStats stats;
   stats.set_parameter_id(parameter.id);
-  const tier::HostView weights(backend, current);
+  const tier::HostView weights(backend, newest);
   stats.set_weight_norm(NormOf(weights.floats()));
   const std::optional<double> grad_norm = GradNormOf(trace);
   if (grad_norm.has_value()) stats.set_grad_norm(*grad_norm);
@@ -115,7 +116,7 @@ v1::ParameterStats StatsOf(const StoredParameter& parameter, kernels::Backend& b
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
     const kernels::StateSlot& slot = parameter.state_slots[i];
     if (slot.name != "momentum_buffer" && slot.name != "exp_avg") continue;
-    stats.set_momentum_norm(NormOfState(slot, tier::HostView(backend, parameter.slot(i)).bytes()));
+    stats.set_momentum_norm(NormOfState(slot, tier::HostView(backend, states[i]).bytes()));
   }
   stats.set_newton_schulz_updates(parameter.newton_schulz_updates);
   stats.set_updates_applied(parameter.updates_applied);
@@ -129,10 +130,9 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
   const ParameterTrace& trace = parameter.trace;
   v1::ParameterDiagnostics diagnostics;
   diagnostics.set_parameter_id(parameter.id);
-  const uint64_t weight_bytes = parameter.weights[0].region().size();
   v1::StoredTensor* weight = AddTensor(parameter, "weight", &diagnostics);
   weight->set_dtype(NameOf(kernels::StateDType::kFloat32));
-  weight->set_bytes(weight_bytes * parameter.weights.size());
+  weight->set_bytes(parameter.weight_bytes() * (parameter.rule.has_value() ? 2 : 1));
   weight->set_first_used_step(trace.first_update_step);
   v1::StoredTensor* gradient = AddTensor(parameter, "gradient", &diagnostics);
   if (trace.gradient_dtype != v1::DTYPE_UNSPECIFIED) {
@@ -144,7 +144,7 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
     gradient->set_dtype("float32 zeros");
   }
   // The sum is fp32 for every pushed dtype.
-  gradient->set_bytes(weight_bytes);
+  gradient->set_bytes(parameter.weight_bytes());
   gradient->set_first_used_step(trace.first_gradient_step);
   for (const kernels::StateSlot& slot : parameter.state_slots) {
     v1::StoredTensor* state = AddTensor(parameter, slot.name, &diagnostics);
@@ -157,8 +157,10 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
     diagnostics.set_backend(backend.name());
   }
   for (v1::StoredTensor& tensor : *diagnostics.mutable_tensors()) {
-    tensor.set_tier(backend.memory_tier());
+    tensor.set_tier(std::string(parameter.home->name()));
   }
+  // The sum of gradients is in memory, wherever the parameter lives.
+  diagnostics.mutable_tensors(1)->set_tier(backend.memory_tier());
   return diagnostics;
 }
 

@@ -4,6 +4,7 @@
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 
+#include "absl/types/span.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
 #include "kernels/region.h"
@@ -11,10 +12,12 @@
 
 namespace kaon::shard {
 
-// `current` is the newest version of the weight. `previous` is the version before the newest
-// update; empty before the first. Tensors of a device are copied to the host, one or two at a time.
+// `newest` are the newest weights, `states` the optimizer state. `previous` is the weight before
+// the newest update; empty before the first. Tensors of a device are copied to the host, one or two
+// at a time.
 v1::ParameterStats StatsOf(const StoredParameter& parameter, kernels::Backend& backend,
-                           kernels::ConstRegion current, kernels::ConstRegion previous);
+                           kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
+                           kernels::ConstRegion previous);
 
 // `backend` is the one that steps it.
 v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@
 #include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/shard/parameters/home_choice.h"
+#include "server/tier/host_tier.h"
 
 namespace kaon::shard {
 
@@ -66,6 +69,23 @@ absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
   return absl::OkStatus();
 }
 
+uint64_t SlotsDigest(kernels::Backend& backend, uint32_t parameter_id,
+                     absl::Span<const kernels::Region> slots) {
+  uint64_t digest = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    digest += backend.Digest(parameter_id, static_cast<uint32_t>(i) + 1, slots[i]);
+  }
+  return digest;
+}
+
+absl::Status Compare(const StoredParameter& parameter, absl::string_view what, uint64_t is,
+                     uint64_t written) {
+  if (is == written) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "parameter ", parameter.name, ": its ", what, " in memory have digest ",
+      absl::Hex(is, absl::kZeroPad16), ", written were ", absl::Hex(written, absl::kZeroPad16)));
+}
+
 }  // namespace
 
 void NoteWeights(kernels::Backend& backend, kernels::ConstRegion weights,
@@ -74,127 +94,203 @@ void NoteWeights(kernels::Backend& backend, kernels::ConstRegion weights,
   parameter.largest_weight_bits = backend.LargestMagnitude(weights);
 }
 
-void NoteSlots(kernels::Backend& backend, StoredParameter& parameter) {
-  parameter.slots_digest = 0;
-  for (size_t i = 0; i < parameter.state.size(); ++i) {
-    parameter.slots_digest +=
-        backend.Digest(parameter.id, static_cast<uint32_t>(i) + 1, parameter.slot(i));
-  }
+void NoteSlots(kernels::Backend& backend, absl::Span<const kernels::Region> slots,
+               StoredParameter& parameter) {
+  parameter.slots_digest = SlotsDigest(backend, parameter.id, slots);
+}
+
+absl::Status CheckDigests(kernels::Backend& backend, const StoredParameter& parameter,
+                          kernels::ConstRegion weights, absl::Span<const kernels::Region> slots) {
+  KAON_RETURN_IF_ERROR(Compare(parameter, "weights",
+                               backend.Digest(parameter.id, kernels::kWeightSlot, weights),
+                               parameter.weights_digest));
+  return Compare(parameter, "moments", SlotsDigest(backend, parameter.id, slots),
+                 parameter.slots_digest);
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
-    tier::TieredStore& store, kernels::Backend& backend, const v1::RegisterBody& registration,
+    const Homes& homes, kernels::Backend& backend, const v1::RegisterBody& registration,
     uint32_t shard, uint32_t num_shards) {
   KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()).status());
   KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
   KAON_RETURN_IF_ERROR(CheckNormGroups(registration));
-  std::unique_ptr<ParameterStore> parameters(new ParameterStore(store, backend));
+  std::unique_ptr<ParameterStore> store(new ParameterStore(homes, backend));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
     if (placement.shard() != shard) continue;
-    KAON_RETURN_IF_ERROR(parameters->Add(registration, placement));
+    KAON_RETURN_IF_ERROR(store->Add(registration, placement));
   }
-  return parameters;
+  const std::vector<bool> on_disk = store->ChooseDisk();
+  for (size_t i = 0; i < on_disk.size(); ++i) {
+    StoredParameter& parameter = store->parameters_[i];
+    const absl::Status status = store->Allocate(parameter, on_disk[i]);
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("parameter ", parameter.name, ": ", status.message()));
+    }
+  }
+  return store;
 }
 
 ParameterStore::~ParameterStore() {
   store_.Release(workspace_bytes_);
-  for (StoredParameter& parameter : parameters_) {
-    parameter.weights.clear();
-    parameter.state.clear();
-    for (const std::string& name : parameter.tensor_names) {
-      const absl::Status status = store_.Free(name);
-      CHECK(status.ok()) << status;
-    }
-  }
-}
-
-absl::StatusOr<tier::Pin> ParameterStore::AllocateTensor(const std::string& tensor,
-                                                         uint64_t num_elements,
-                                                         StoredParameter* parameter) {
-  const absl::Status status = store_.Allocate(tensor, num_elements);
-  if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("parameter ", parameter->name, ": ", status.message()));
-  }
-  parameter->tensor_names.push_back(tensor);
-  parameter->state_bytes += num_elements * sizeof(float);
-  return store_.Pin(tensor);
+  if (nvme_ != nullptr) nvme_->Clear();
 }
 
 absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
                                  const v1::ParameterPlacement& placement) {
   const v1::JobDefinition& job = registration.definition();
   const v1::ParameterSpec& spec = job.parameters(static_cast<int>(placement.parameter_id()));
-  // Add it to the list before any allocation, so that the destructor frees everything after a later
-  // error.
   StoredParameter& parameter = parameters_.emplace_back();
   parameter.id = placement.parameter_id();
   parameter.name = spec.name();
   parameter.shape.assign(spec.shape().begin(), spec.shape().end());
-  const uint64_t num_elements = job::NumElements(spec);
-  parameter.num_elements = num_elements;
-  // Includes the gradient's sum, which GradientAccumulator allocates.
-  parameter.state_bytes = num_elements * sizeof(float);
-  const int num_buffers = spec.frozen() ? 1 : 2;
-  for (int i = 0; i < num_buffers; ++i) {
-    const std::string tensor = absl::StrCat("weight.", i, "/", parameter.id);
-    KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, num_elements, &parameter));
-    parameter.weights.push_back(std::move(pin));
-  }
+  parameter.num_elements = job::NumElements(spec);
   if (spec.frozen()) return absl::OkStatus();
   parameter.group = job::GroupIndex(job, placement.group());
   parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
   KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
-  for (const kernels::StateSlot& slot : kernels::StateSlots(*parameter.rule, parameter.shape)) {
-    const std::string tensor = absl::StrCat(slot.name, "/", parameter.id);
-    // Tiers count in floats.
-    const uint64_t floats =
-        (static_cast<uint64_t>(slot.num_bytes) + sizeof(float) - 1) / sizeof(float);
-    KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, floats, &parameter));
-    parameter.state_slots.push_back(slot);
-    parameter.state.push_back(std::move(pin));
+  parameter.state_slots = kernels::StateSlots(*parameter.rule, parameter.shape);
+  // Both are of zeros, an element for each word of 32 bits.
+  for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+    const kernels::TensorDigester digester(parameter.id, static_cast<uint32_t>(i) + 1);
+    parameter.slots_digest +=
+        digester.OfProducts(0, (parameter.state_slots[i].num_bytes + 3) / 4, 0);
   }
-  NoteSlots(backend_, parameter);
   return absl::OkStatus();
 }
 
-std::vector<kernels::SizedUpdate> ParameterStore::SizedUpdates() const {
-  std::vector<kernels::SizedUpdate> updates;
-  updates.reserve(parameters_.size());
+std::vector<bool> ParameterStore::ChooseDisk() {
+  if (nvme_ == nullptr) return std::vector<bool>(parameters_.size());
+  std::vector<HomeBytes> homes;
+  // What parameters need in memory, wherever they live.
+  uint64_t fixed = MostWorkspace(StepOrder(false)).first;
+  fixed = std::max(fixed, MostWorkspace(StepOrder(true)).first);
   for (const StoredParameter& parameter : parameters_) {
-    updates.push_back({parameter.rule.has_value() ? &*parameter.rule : nullptr, parameter.shape});
+    HomeBytes& bytes = homes.emplace_back();
+    const uint64_t weights = tier::HostExtentBytes(parameter.weight_bytes());
+    bytes.held = weights * (parameter.rule.has_value() ? 2 : 1);
+    for (const kernels::StateSlot& slot : parameter.state_slots) {
+      bytes.held += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
+    }
+    if (!parameter.rule.has_value()) continue;
+    bytes.moved = 2 * (bytes.held - weights);
+    // The sum of its gradients.
+    fixed += weights;
+  }
+  const uint64_t free = store_.capacity_bytes() - store_.used_bytes();
+  return shard::ChooseDisk(homes, free - std::min(free, fixed));
+}
+
+absl::Status ParameterStore::Allocate(StoredParameter& parameter, bool on_disk) {
+  const bool is_frozen = !parameter.rule.has_value();
+  // Includes the gradient's sum, which GradientAccumulator allocates.
+  parameter.state_bytes = parameter.weight_bytes() * (is_frozen ? 2 : 3);
+  tier::MemoryHome::Unit unit;
+  unit.name = absl::StrCat(parameter.id);
+  unit.weight_bytes = parameter.weight_bytes();
+  unit.is_written_once = is_frozen;
+  std::vector<uint64_t> state_bytes;
+  for (const kernels::StateSlot& slot : parameter.state_slots) {
+    const auto bytes = static_cast<uint64_t>(slot.num_bytes);
+    unit.state.emplace_back(slot.name, bytes);
+    state_bytes.push_back(bytes);
+    parameter.state_bytes += bytes;
+  }
+  if (!on_disk) {
+    parameter.home = &memory_;
+    KAON_ASSIGN_OR_RETURN(parameter.unit, memory_.Add(unit));
+    return absl::OkStatus();
+  }
+  uses_disk_ = true;
+  parameter.home = nvme_;
+  KAON_ASSIGN_OR_RETURN(parameter.unit,
+                        nvme_->Add(parameter.name, parameter.weight_bytes(), state_bytes));
+  return absl::OkStatus();
+}
+
+std::vector<kernels::SizedUpdate> ParameterStore::SizedUpdates(
+    absl::Span<StoredParameter* const> parameters) {
+  std::vector<kernels::SizedUpdate> updates;
+  updates.reserve(parameters.size());
+  for (const StoredParameter* parameter : parameters) {
+    updates.push_back(
+        {parameter->rule.has_value() ? &*parameter->rule : nullptr, parameter->shape});
   }
   return updates;
 }
 
-absl::Status ParameterStore::ReserveWorkspace() {
-  CHECK_EQ(workspace_bytes_, 0u);
-  uint64_t most = 0;
-  absl::Span<const StoredParameter> needs_most;
-  absl::Span<const StoredParameter> rest = parameters_;
-  const std::vector<kernels::SizedUpdate> updates = SizedUpdates();
-  while (!rest.empty()) {
-    const auto first = absl::MakeConstSpan(updates).last(rest.size());
+std::vector<StoredParameter*> ParameterStore::StepOrder(bool reversed) {
+  std::vector<StoredParameter*> order;
+  order.reserve(parameters_.size());
+  for (StoredParameter& parameter : parameters_) order.push_back(&parameter);
+  if (reversed) std::reverse(order.begin(), order.end());
+  return order;
+}
+
+std::vector<StoredParameter*> ParameterStore::TakeStepOrder() {
+  std::vector<StoredParameter*> order = StepOrder(reversed_);
+  if (uses_disk_) reversed_ = !reversed_;
+  return order;
+}
+
+void ParameterStore::Prefetch() {
+  if (!uses_disk_) return;
+  std::vector<tier::UnitId> units;
+  for (const StoredParameter* parameter : StepOrder(reversed_)) {
+    const bool is_stepped = parameter->rule.has_value();
+    if (is_stepped && parameter->home == nvme_) units.push_back(parameter->unit);
+  }
+  nvme_->Prefetch(units);
+}
+
+size_t ParameterStore::NumPinnable(absl::Span<StoredParameter* const> parameters) const {
+  if (!uses_disk_) return parameters.size();
+  std::vector<tier::UnitId> units;
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i]->home != nvme_) continue;
+    units.push_back(parameters[i]->unit);
+    ends.push_back(i);
+  }
+  const size_t count = units.empty() ? 0 : nvme_->NumPinnable(units);
+  return count == units.size() ? parameters.size() : ends[count];
+}
+
+std::pair<uint64_t, absl::Span<StoredParameter* const>> ParameterStore::MostWorkspace(
+    absl::Span<StoredParameter* const> order) const {
+  std::pair<uint64_t, absl::Span<StoredParameter* const>> most;
+  const std::vector<kernels::SizedUpdate> updates = SizedUpdates(order);
+  while (!order.empty()) {
+    const auto first = absl::MakeConstSpan(updates).last(order.size());
     const size_t count = backend_.NumConcurrentUpdates(first);
     const uint64_t bytes = backend_.WorkspaceBytes(first.first(count));
-    if (bytes > most) {
-      most = bytes;
-      needs_most = rest.first(count);
-    }
-    rest.remove_prefix(count);
+    if (bytes > most.first) most = {bytes, order.first(count)};
+    order.remove_prefix(count);
+  }
+  return most;
+}
+
+absl::Status ParameterStore::ReserveWorkspace() {
+  CHECK_EQ(workspace_bytes_, 0u);
+  const std::vector<StoredParameter*> forward = StepOrder(false);
+  const std::vector<StoredParameter*> backward = StepOrder(true);
+  auto [most, needs_most] = MostWorkspace(forward);
+  if (uses_disk_) {
+    const auto other = MostWorkspace(backward);
+    if (other.first > most) std::tie(most, needs_most) = other;
   }
   const absl::Status status = store_.Claim(most);
   if (!status.ok()) {
     const std::string who =
         needs_most.size() == 1
-            ? absl::StrCat("parameter ", needs_most.front().name, ": an update takes ")
-            : absl::StrCat("parameters ", needs_most.front().name, " .. ", needs_most.back().name,
+            ? absl::StrCat("parameter ", needs_most.front()->name, ": an update takes ")
+            : absl::StrCat("parameters ", needs_most.front()->name, " .. ", needs_most.back()->name,
                            ": their updates side by side take ");
     return absl::Status(status.code(),
                         absl::StrCat(who, most, " bytes beside the tensors: ", status.message()));
   }
   workspace_bytes_ = most;
-  return backend_.Reserve(updates);
+  return backend_.Reserve(SizedUpdates(forward));
 }
 
 void ParameterStore::SetGroups(const v1::RegisterBody& registration) {
@@ -207,11 +303,16 @@ void ParameterStore::SetGroups(const v1::RegisterBody& registration) {
   }
 }
 
-const StoredParameter& ParameterStore::Get(uint32_t parameter_id) const {
+StoredParameter* ParameterStore::Find(uint32_t parameter_id) {
   const auto found = std::lower_bound(
       parameters_.begin(), parameters_.end(), parameter_id,
       [](const StoredParameter& parameter, uint32_t id) { return parameter.id < id; });
-  CHECK(found != parameters_.end() && found->id == parameter_id) << "parameter_id " << parameter_id;
+  return found != parameters_.end() && found->id == parameter_id ? &*found : nullptr;
+}
+
+const StoredParameter& ParameterStore::Get(uint32_t parameter_id) const {
+  const StoredParameter* const found = const_cast<ParameterStore*>(this)->Find(parameter_id);
+  CHECK(found != nullptr) << "parameter_id " << parameter_id;
   return *found;
 }
 
@@ -221,8 +322,9 @@ std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
     ParameterPublisher::Source source;
     source.parameter_id = parameter.id;
     source.name = parameter.name;
-    source.first = parameter.weights[0].region();
-    if (parameter.weights.size() > 1) source.second = parameter.weights[1].region();
+    source.num_elements = parameter.num_elements;
+    source.home = parameter.home;
+    source.unit = parameter.unit;
     sources.push_back(std::move(source));
   }
   return sources;

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
@@ -18,7 +20,10 @@
 #include "kernels/region.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_trace.h"
+#include "server/tier/memory_home.h"
+#include "server/tier/nvme_tier.h"
 #include "server/tier/tiered_store.h"
+#include "server/tier/unit_home.h"
 
 namespace kaon::shard {
 
@@ -30,13 +35,10 @@ struct StoredParameter {
   // Index of its group; -1 for a frozen parameter, which has no rule and no state.
   int group = -1;
   std::optional<kernels::RuleConfig> rule;
-  // Two buffers of weights, or one for a frozen parameter. ParameterPublisher knows the version of
-  // each.
-  std::vector<tier::Pin> weights;
-  // Optimizer state in the order of kernels::StateSlots, and a description of each slot.
-  std::vector<tier::Pin> state;
+  // Weights, and optimizer state in the order of kernels::StateSlots.
+  tier::UnitHome* home = nullptr;
+  tier::UnitId unit = 0;
   std::vector<kernels::StateSlot> state_slots;
-  std::vector<std::string> tensor_names;
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;
   uint64_t newton_schulz_updates = 0;
@@ -48,17 +50,22 @@ struct StoredParameter {
   uint32_t largest_weight_bits = 0;
   ParameterTrace trace;
 
-  // Returns the bytes of a slot, without the padding of its tensor.
-  kernels::Region slot(size_t i) const {
-    return state[i].region().Sub(0, static_cast<uint64_t>(state_slots[i].num_bytes));
-  }
+  // Returns whether the memory of its tensors is always there.
+  bool is_in_memory() const { return !home->Memory(unit, home->newest(unit), 0).empty(); }
+  uint64_t weight_bytes() const { return num_elements * sizeof(float); }
 };
+
+// Compares the newest weights and the slots of a parameter with their digests. DATA_LOSS names the
+// parameter and both digests.
+absl::Status CheckDigests(kernels::Backend& backend, const StoredParameter& parameter,
+                          kernels::ConstRegion weights, absl::Span<const kernels::Region> slots);
 
 // Recompute the digests (and the largest weight) of a parameter. Call them after anything but an
 // update wrote its tensors.
 void NoteWeights(kernels::Backend& backend, kernels::ConstRegion weights,
                  StoredParameter& parameter);
-void NoteSlots(kernels::Backend& backend, StoredParameter& parameter);
+void NoteSlots(kernels::Backend& backend, absl::Span<const kernels::Region> slots,
+               StoredParameter& parameter);
 
 // docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
@@ -68,12 +75,19 @@ struct StateDigests {
 
 class ParameterStore {
  public:
+  // Where parameters may live. All outlive the store of parameters.
+  struct Homes {
+    // The memory that the backend computes on.
+    tier::TieredStore& memory;
+    // Gets the parameters that find no room in memory; null: there must be room.
+    tier::NvmeTier* nvme = nullptr;
+  };
+
   // Allocates memory for the job's parameters on `shard`. Returns RESOURCE_EXHAUSTED naming the
   // parameter and the arithmetic, or INVALID_ARGUMENT naming a field of the definition or
-  // placement. After an error nothing stays reserved. `backend` computes on the memory of `store`.
-  // Both outlive the result.
+  // placement. After an error nothing stays reserved. `backend` outlives the result.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
-      tier::TieredStore& store, kernels::Backend& backend, const v1::RegisterBody& registration,
+      const Homes& homes, kernels::Backend& backend, const v1::RegisterBody& registration,
       uint32_t shard, uint32_t num_shards);
   ~ParameterStore();
 
@@ -81,8 +95,17 @@ class ParameterStore {
   // also after a change of their groups. RESOURCE_EXHAUSTED naming the parameter and the
   // arithmetic.
   absl::Status ReserveWorkspace();
-  // Returns rule and shape of every parameter, ordered by id; valid until SetGroups.
-  std::vector<kernels::SizedUpdate> SizedUpdates() const;
+  // Returns rule and shape of these parameters; valid until SetGroups.
+  static std::vector<kernels::SizedUpdate> SizedUpdates(
+      absl::Span<StoredParameter* const> parameters);
+
+  // Returns all parameters in the order of the next step, and reverses the order of the step after
+  // it if some are on a disk: those that were stepped last are still in memory.
+  std::vector<StoredParameter*> TakeStepOrder();
+  // Reads the parameters of the next step ahead, as far as there is room.
+  void Prefetch();
+  // Returns how many parameters, from the first one on, may be pinned at once; at least 1.
+  size_t NumPinnable(absl::Span<StoredParameter* const> parameters) const;
 
   // Updates by the groups of `registration` from now on. They must keep each parameter's rule and
   // state (job::CheckGroupChange). Changes no state.
@@ -92,6 +115,8 @@ class ParameterStore {
   // Ordered by id.
   std::vector<StoredParameter>& parameters() { return parameters_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  // Returns null for a parameter that is not this shard's.
+  StoredParameter* Find(uint32_t parameter_id);
   // Requires a parameter of this shard (CHECK).
   const StoredParameter& Get(uint32_t parameter_id) const;
   // Returns the argument for ParameterPublisher::Serve.
@@ -104,16 +129,30 @@ class ParameterStore {
   std::vector<v1::ParameterState> Describe() const;
 
  private:
-  ParameterStore(tier::TieredStore& store, kernels::Backend& backend)
-      : store_(store), backend_(backend) {}
+  ParameterStore(const Homes& homes, kernels::Backend& backend)
+      : store_(homes.memory),
+        nvme_(homes.nvme),
+        backend_(backend),
+        memory_(homes.memory, backend.memory_tier()) {}
 
   absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
-  absl::StatusOr<tier::Pin> AllocateTensor(const std::string& tensor, uint64_t num_elements,
-                                           StoredParameter* parameter);
+  // Decides which parameters live on the disk.
+  std::vector<bool> ChooseDisk();
+  absl::Status Allocate(StoredParameter& parameter, bool on_disk);
+  std::vector<StoredParameter*> StepOrder(bool reversed);
+  // Returns the most bytes that concurrent updates in this order take, and the updates that do.
+  std::pair<uint64_t, absl::Span<StoredParameter* const>> MostWorkspace(
+      absl::Span<StoredParameter* const> order) const;
 
   tier::TieredStore& store_;
+  tier::NvmeTier* const nvme_;
   kernels::Backend& backend_;
+  tier::MemoryHome memory_;
   std::vector<StoredParameter> parameters_;
+  // Some parameters are on the disk.
+  bool uses_disk_ = false;
+  // The next step begins with the last parameter.
+  bool reversed_ = false;
   // Bytes reserved in the store for updates.
   uint64_t workspace_bytes_ = 0;
 };

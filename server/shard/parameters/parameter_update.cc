@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "proto/status_macros.h"
+
 namespace kaon::shard {
 
 ParameterUpdate::ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
@@ -13,29 +15,31 @@ ParameterUpdate::ParameterUpdate(const StoredParameter& parameter, const v1::Ste
   scalars_.clip_factor = clip_factor;
   scalars_.t = static_cast<int64_t>(parameter.updates_applied) + 1;
   scalars_.parameter_id = parameter.id;
-  for (size_t i = 0; i < parameter.state.size(); ++i) state_.push_back(parameter.slot(i));
 }
 
 kernels::Update ParameterUpdate::ForBackend(kernels::UpdatePart part,
-                                            const ParameterPublisher& publisher,
-                                            kernels::Region new_weights) const {
+                                            const tier::UnitUpdatePin& pinned) const {
   kernels::UpdateBuffers buffers;
   buffers.grad = gradient_;
-  buffers.param = publisher.current(parameter_.id);
-  buffers.new_param = new_weights;
-  buffers.state = state_;
+  buffers.param = pinned.weights();
+  buffers.new_param = pinned.next_weights();
+  buffers.state = pinned.states();
   buffers.part = part;
   return {&*parameter_.rule, scalars_, parameter_.shape, buffers, {}};
 }
 
-void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
-                absl::Span<DecidedUpdate> updates) {
+absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates) {
+  for (const DecidedUpdate& update : updates) {
+    if (!update.pinned.was_read()) continue;
+    KAON_RETURN_IF_ERROR(
+        CheckDigests(backend, *update.parameter, update.pinned.weights(), update.pinned.states()));
+  }
   std::vector<kernels::Update> run;
   run.reserve(updates.size());
   for (const DecidedUpdate& update : updates) {
     const auto part =
         update.ahead.has_value() ? kernels::UpdatePart::kState : kernels::UpdatePart::kAll;
-    run.push_back(update.update.ForBackend(part, publisher, update.new_weights));
+    run.push_back(update.update.ForBackend(part, update.pinned));
   }
   backend.RunUpdates(absl::MakeSpan(run));
   for (size_t i = 0; i < updates.size(); ++i) {
@@ -47,6 +51,7 @@ void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
     update.result.largest_weight_bits = update.ahead->largest_weight_bits;
     update.result.fault = update.ahead->fault;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace kaon::shard

@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <optional>
 
-#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
 #include "kernels/region.h"
-#include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
+#include "server/tier/unit_pin.h"
 
 namespace kaon::shard {
 
@@ -26,34 +26,32 @@ class ParameterUpdate {
 
   const kernels::UpdateScalars& scalars() const { return scalars_; }
 
-  // Returns the update as a backend runs it. It reads the newest weights of `publisher` and writes
-  // `new_weights`, which its BeginWrite returned. This object must outlive the result, in place.
-  kernels::Update ForBackend(kernels::UpdatePart part, const ParameterPublisher& publisher,
-                             kernels::Region new_weights) const;
+  // Returns the update as a backend runs it on `pinned`, which BeginWrite of the publisher
+  // returned. Both outlive the result, in place.
+  kernels::Update ForBackend(kernels::UpdatePart part, const tier::UnitUpdatePin& pinned) const;
 
  private:
   const StoredParameter& parameter_;
   const kernels::ConstRegion gradient_;
   kernels::UpdateScalars scalars_;
-  absl::InlinedVector<kernels::Region, 2> state_;
 };
 
 // An update after its decision, between preparation and publication.
 struct DecidedUpdate {
   StoredParameter* parameter;
   ParameterUpdate update;
-  // Memory that BeginWrite returned.
-  kernels::Region new_weights;
+  // What BeginWrite returned.
+  tier::UnitUpdatePin pinned;
   // Result of weights computed before the decision; only the state remains to be updated.
   std::optional<kernels::UpdateResult> ahead;
   // Set by RunUpdates.
   kernels::UpdateResult result;
 };
 
-// Runs the missing part of each update on the publisher's newest weights; several run concurrently
-// (Backend::NumConcurrentUpdates). The resulting bits do not depend on concurrency.
-void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
-                absl::Span<DecidedUpdate> updates);
+// Runs the missing part of each update; several run concurrently (Backend::NumConcurrentUpdates).
+// The resulting bits do not depend on concurrency. DATA_LOSS, before anything was changed, if a
+// parameter that was read from a disk is not what was written: names it and both digests.
+absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates);
 
 }  // namespace kaon::shard
 

@@ -27,14 +27,19 @@ bool PinnedVersions::Holds(uint64_t first_step, uint64_t last_step) const {
   });
 }
 
-absl::Status PinnedVersions::Keep(const StepWeights& version, kernels::Backend& backend,
-                                  tier::TieredStore& store, std::string name) {
-  KAON_RETURN_IF_ERROR(store.Allocate(name, version.memory.num_floats()));
+absl::Status PinnedVersions::Keep(uint64_t first_step, uint64_t last_step, uint64_t num_elements,
+                                  tier::TieredStore& store, std::string name,
+                                  absl::FunctionRef<absl::Status(kernels::Region to)> copy) {
+  KAON_RETURN_IF_ERROR(store.Allocate(name, num_elements));
   absl::StatusOr<tier::Pin> pin = store.Pin(name);
   CHECK(pin.ok()) << pin.status();
-  backend.Copy(version.memory, pin->region());
-  copies_.push_back(
-      {&store, std::move(name), *std::move(pin), version.first_step, version.last_step});
+  Copy kept = {&store, std::move(name), *std::move(pin), first_step, last_step};
+  const absl::Status copied = copy(kept.pin.region());
+  if (!copied.ok()) {
+    Free(kept);
+    return copied;
+  }
+  copies_.push_back(std::move(kept));
   return absl::OkStatus();
 }
 

@@ -9,8 +9,8 @@
 #include <map>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "kernels/backend.h"
 #include "kernels/region.h"
 #include "server/tier/tiered_store.h"
 
@@ -39,10 +39,12 @@ class PinnedVersions {
   void Remove(ReaderId reader);
   // Returns true if a reader pins the version of one of these steps.
   bool Holds(uint64_t first_step, uint64_t last_step) const;
-  // Copies `version` into `store`, under a name that is new to it. Returns RESOURCE_EXHAUSTED
-  // naming the arithmetic; its readers then lose the version. `store` outlives this object.
-  absl::Status Keep(const StepWeights& version, kernels::Backend& backend, tier::TieredStore& store,
-                    std::string name);
+  // Keeps the version of these steps, which `copy` writes, in `store`, under a name that is new to
+  // it. Returns RESOURCE_EXHAUSTED naming the arithmetic, or the error of `copy`; its readers then
+  // lose the version. `store` outlives this object.
+  absl::Status Keep(uint64_t first_step, uint64_t last_step, uint64_t num_elements,
+                    tier::TieredStore& store, std::string name,
+                    absl::FunctionRef<absl::Status(kernels::Region to)> copy);
   // Returns the copy for `step`; empty memory if there is none. Valid until Remove or Clear.
   StepWeights Find(uint64_t step) const;
   // Frees all copies. Readers stay, for versions still to come.

@@ -35,7 +35,8 @@ void Speculation::OnGradient(uint64_t generation, const ParameterStore& paramete
                              uint32_t parameter_id) {
   if (generation_ == 0 || generation != generation_ || computed_.count(parameter_id) > 0) return;
   const StoredParameter& parameter = parameters.Get(parameter_id);
-  if (!parameter.rule.has_value()) return;
+  // Weights on a disk would be read for it once more.
+  if (!parameter.rule.has_value() || !parameter.is_in_memory()) return;
   if (!std::holds_alternative<kernels::MuonConfig>(*parameter.rule)) return;
   if (step_.step() <= parameter.trace.watched_until_step) return;
   if (accumulator_.UnclippedGradient(generation, parameter_id).empty()) return;
@@ -55,8 +56,10 @@ void Speculation::ComputeOne(const ParameterStore& parameters, const v1::Placeme
   if (gradient.empty()) return;
   const ParameterUpdate update(parameters.Get(id), step_,
                                placement.parameters(static_cast<int>(id)), 1, gradient);
-  kernels::Update weights =
-      update.ForBackend(kernels::UpdatePart::kWeights, publisher_, publisher_.BeginWrite(id));
+  // What is not committed stays in the memory that the step's own pin gets.
+  const absl::StatusOr<tier::UnitUpdatePin> pinned = publisher_.BeginWrite(id);
+  if (!pinned.ok()) return;
+  kernels::Update weights = update.ForBackend(kernels::UpdatePart::kWeights, *pinned);
   backend_.RunUpdates(absl::MakeSpan(&weights, 1));
   PassFailpoint(Failpoint::speculation_written);
   computed_[id] = {update.scalars(), weights.result};

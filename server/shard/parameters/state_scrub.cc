@@ -3,40 +3,18 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "kernels/backend.h"
-#include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
 
 namespace {
 
-absl::Status Compare(const StoredParameter& parameter, absl::string_view what, uint64_t is,
-                     uint64_t written) {
-  if (is == written) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "parameter ", parameter.name, ": its ", what, " in memory have digest ",
-      absl::Hex(is, absl::kZeroPad16), ", written were ", absl::Hex(written, absl::kZeroPad16)));
-}
-
+// Returns the bytes to scrub. What is on a disk is checked whenever it was read.
 int64_t BytesOf(const StoredParameter& parameter) {
-  auto bytes = static_cast<int64_t>(parameter.weights[0].region().size());
+  if (!parameter.is_in_memory()) return 0;
+  auto bytes = static_cast<int64_t>(parameter.weight_bytes());
   for (const kernels::StateSlot& slot : parameter.state_slots) bytes += slot.num_bytes;
   return bytes;
-}
-
-absl::Status CheckParameter(kernels::Backend& backend, const StoredParameter& parameter,
-                            kernels::ConstRegion weights) {
-  KAON_RETURN_IF_ERROR(Compare(parameter, "weights",
-                               backend.Digest(parameter.id, kernels::kWeightSlot, weights),
-                               parameter.weights_digest));
-  uint64_t slots = 0;
-  for (size_t i = 0; i < parameter.state.size(); ++i) {
-    slots += backend.Digest(parameter.id, static_cast<uint32_t>(i + 1), parameter.slot(i));
-  }
-  return Compare(parameter, "moments", slots, parameter.slots_digest);
 }
 
 }  // namespace
@@ -53,9 +31,12 @@ absl::Status StateScrub::Check(const ParameterStore& parameters,
   while (due_bytes_ > 0 && !all.empty()) {
     if (next_ >= all.size()) next_ = 0;
     const StoredParameter& parameter = all[next_++];
+    const int64_t bytes = BytesOf(parameter);
+    if (bytes == 0) continue;
+    KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin pinned, publisher.PinNewest(parameter.id));
     KAON_RETURN_IF_ERROR(
-        CheckParameter(parameters.backend(), parameter, publisher.current(parameter.id)));
-    due_bytes_ -= BytesOf(parameter);
+        CheckDigests(parameters.backend(), parameter, pinned.tensor(0), pinned.states()));
+    due_bytes_ -= bytes;
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,6 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/shard/parameters/tensor_load.h"
 #include "server/tier/host_view.h"
 
 namespace kaon::shard {
@@ -116,34 +116,21 @@ absl::Status CheckpointRestore::LoadRun(const v1::CheckpointTensor& run, kernels
 
 absl::Status CheckpointRestore::Load(
     ParameterStore& store, ParameterPublisher& publisher,
-    const std::function<void(uint32_t, kernels::ConstRegion)>& before_write) {
-  using Key = std::pair<uint32_t, std::string>;
-  std::map<Key, kernels::Region> memory;
-  for (StoredParameter& parameter : store.parameters()) {
-    const kernels::Region weights = publisher.BeginWrite(parameter.id);
-    before_write(parameter.id, weights);
-    memory[{parameter.id, checkpoint::kWeightRole}] = weights;
-    for (size_t i = 0; i < parameter.state.size(); ++i) {
-      memory[{parameter.id, parameter.state_slots[i].name}] = parameter.slot(i);
-    }
-  }
-  for (const v1::CheckpointTensor* run : runs_) {
-    const auto to = memory.find({run->parameter_id(), run->role()});
-    if (to == memory.end()) continue;
-    KAON_RETURN_IF_ERROR(LoadRun(*run, store.backend(), to->second));
-    PassFailpoint(Failpoint::restore_run_loaded);
-  }
+    const std::function<void(uint32_t parameter_id, int version)>& before_write) {
   for (StoredParameter& parameter : store.parameters()) {
     const v1::CheckpointParameter& counted =
         reader_.manifest().parameters(static_cast<int>(parameter.id));
     parameter.updates_applied = counted.updates_applied();
     parameter.newton_schulz_updates = counted.newton_schulz_updates();
     parameter.trace = {};
-    publisher.Publish(parameter.id, restore_.step());
-    NoteWeights(store.backend(), publisher.current(parameter.id), parameter);
-    NoteSlots(store.backend(), parameter);
   }
-  return absl::OkStatus();
+  return LoadTensors(runs_, restore_.step(), store, publisher, before_write,
+                     [&](const v1::CheckpointTensor& run, kernels::Region to) -> absl::Status {
+                       if (to.empty()) return absl::OkStatus();
+                       KAON_RETURN_IF_ERROR(LoadRun(run, store.backend(), to));
+                       PassFailpoint(Failpoint::restore_run_loaded);
+                       return absl::OkStatus();
+                     });
 }
 
 }  // namespace kaon::shard

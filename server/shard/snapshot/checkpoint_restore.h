@@ -39,11 +39,11 @@ class CheckpointRestore {
   absl::Status Check(uint32_t shard);
 
   // Loads weights, state and counters of all parameters of `store`. The weights become the
-  // publisher's next version. Calls `before_write` with each parameter and its weights' memory
-  // before either is written. Returns DATA_LOSS naming the file; the contents of `store` are
+  // publisher's next version. Calls `before_write` with each parameter and the version of its unit
+  // before that is written. Returns DATA_LOSS naming the file; the contents of `store` are
   // unusable after an error.
   absl::Status Load(ParameterStore& store, ParameterPublisher& publisher,
-                    const std::function<void(uint32_t, kernels::ConstRegion)>& before_write);
+                    const std::function<void(uint32_t parameter_id, int version)>& before_write);
 
  private:
   // Reads a run of a tensor whose memory is `tensor`.

@@ -24,32 +24,33 @@ bool Precedes(uint32_t parameter_id, absl::string_view role, uint32_t other_id,
   return parameter_id != other_id ? parameter_id < other_id : role < other_role;
 }
 
-absl::StatusOr<kernels::ConstRegion> MemoryOf(const StoredParameter& parameter,
-                                              const checkpoint::StateTensor& tensor,
-                                              const ParameterPublisher& publisher) {
-  const uint64_t size = checkpoint::StateBytes(tensor.dtype, tensor.num_elements);
-  kernels::ConstRegion memory;
-  if (tensor.role == checkpoint::kWeightRole) memory = publisher.current(parameter.id);
+absl::StatusOr<tier::TensorPlace> PlaceOf(const StoredParameter& parameter,
+                                          const checkpoint::StateTensor& tensor) {
+  tier::TensorPlace place = {parameter.home, parameter.unit, parameter.home->newest(parameter.unit),
+                             0};
+  uint64_t has = parameter.weight_bytes();
+  if (tensor.role != checkpoint::kWeightRole) has = 0;
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
-    if (parameter.state_slots[i].name == tensor.role) memory = parameter.slot(i);
+    if (parameter.state_slots[i].name != tensor.role) continue;
+    place.tensor = i + 1;
+    has = static_cast<uint64_t>(parameter.state_slots[i].num_bytes);
   }
-  if (memory.size() < size) {
-    return absl::InternalError(absl::StrCat("parameter ", parameter.name, " ", tensor.role, " has ",
-                                            memory.size(), " bytes in memory, expecting ", size));
-  }
-  return memory.Sub(0, size);
+  const uint64_t size = checkpoint::StateBytes(tensor.dtype, tensor.num_elements);
+  if (has == size) return place;
+  return absl::InternalError(absl::StrCat("parameter ", parameter.name, " ", tensor.role, " has ",
+                                          has, " bytes in memory, expecting ", size));
 }
 
 }  // namespace
 
-// All tensors of a freeze. Until it is read, a tensor refers to live memory or to its copy.
+// All tensors of a freeze. Until it is read, a tensor refers to its home or to its copy.
 class StateFreeze::Tensors {
  public:
   struct Tensor {
     uint32_t parameter_id = 0;
     std::string role;
     uint64_t num_bytes = 0;
-    kernels::ConstRegion live;
+    tier::TensorPlace live;
     tier::BackendMemory copy;
     uint64_t read_bytes = 0;
 
@@ -80,9 +81,8 @@ class StateFreeze::Tensors {
           "parameter_id ", parameter_id, " ", role, ": ", to.size(), " bytes from ", offset,
           " on read, expecting from ", found->read_bytes, " and at most to ", found->num_bytes));
     }
-    const kernels::ConstRegion from = found->is_copied() ? found->copy.region() : found->live;
-    backend_.CopyOut(from.Sub(offset, to.size()),
-                     {reinterpret_cast<std::byte*>(to.data()), to.size()});
+    KAON_RETURN_IF_ERROR(
+        CopyOut(*found, offset, {reinterpret_cast<std::byte*>(to.data()), to.size()}));
     found->read_bytes += to.size();
     if (!found->is_read()) return absl::OkStatus();
     if (found->is_copied()) copied_bytes_ -= found->num_bytes;
@@ -91,9 +91,9 @@ class StateFreeze::Tensors {
     return absl::OkStatus();
   }
 
-  void BeforeWrite(uint32_t parameter_id, const void* weights) {
+  void BeforeWrite(uint32_t parameter_id, int version) {
     MutexLock lock(mu_);
-    while (!CopyLocked(parameter_id, weights)) {
+    while (!CopyLocked(parameter_id, version)) {
       waited_for_ = true;
       room_.Wait(mu_);
     }
@@ -117,9 +117,18 @@ class StateFreeze::Tensors {
   }
 
  private:
-  static bool NeedsCopy(const Tensor& tensor, const void* weights) {
+  static bool NeedsCopy(const Tensor& tensor, int version) {
     if (tensor.is_read() || tensor.is_copied()) return false;
-    return tensor.role != checkpoint::kWeightRole || tensor.live.data() == weights;
+    // State in memory is updated in place; on a disk, each version has its own.
+    const bool in_place = tensor.live.tensor > 0 && !tensor.live.memory().empty();
+    return in_place || tensor.live.version == version;
+  }
+  absl::Status CopyOut(const Tensor& tensor, uint64_t offset, absl::Span<std::byte> to) {
+    const tier::TensorPlace& live = tensor.live;
+    const kernels::ConstRegion from = tensor.is_copied() ? tensor.copy.region() : live.memory();
+    if (from.empty()) return live.home->Read(live.unit, live.version, live.tensor, offset, to);
+    backend_.CopyOut(from.Sub(offset, to.size()), to);
+    return absl::OkStatus();
   }
 
   // Returns the first tensor at or after these names.
@@ -131,30 +140,31 @@ class StateFreeze::Tensors {
   }
   // Copies what the parameter's write would destroy. Returns false if there is no room, perhaps
   // after some copies.
-  bool CopyLocked(uint32_t parameter_id, const void* weights) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (NeededLocked(parameter_id, weights) > copy_bytes_ - copied_bytes_) return false;
+  bool CopyLocked(uint32_t parameter_id, int version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (NeededLocked(parameter_id, version) > copy_bytes_ - copied_bytes_) return false;
     for (auto tensor = FindLocked(parameter_id, "");
          tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
-      if (!NeedsCopy(*tensor, weights)) continue;
+      if (!NeedsCopy(*tensor, version)) continue;
       absl::StatusOr<tier::BackendMemory> copy =
           tier::BackendMemory::Allocate(backend_, tensor->num_bytes);
       if (!copy.ok()) {
         LOG_EVERY_T(WARNING, 1) << "a step waits until the state is read: " << copy.status();
         return false;
       }
-      backend_.Copy(tensor->live, copy->region());
+      // The disk has failed: so does the step.
+      const absl::Status copied = tensor->live.CopyTo(backend_, copy->region());
+      if (!copied.ok()) ended_ = true;
       tensor->copy = *std::move(copy);
       copied_bytes_ += tensor->num_bytes;
     }
     return true;
   }
   // Returns the bytes to copy before the parameter is written.
-  uint64_t NeededLocked(uint32_t parameter_id, const void* weights)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  uint64_t NeededLocked(uint32_t parameter_id, int version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     uint64_t needed = 0;
     for (auto tensor = FindLocked(parameter_id, "");
          tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
-      if (NeedsCopy(*tensor, weights)) needed += tensor->num_bytes;
+      if (NeedsCopy(*tensor, version)) needed += tensor->num_bytes;
     }
     return needed;
   }
@@ -207,7 +217,6 @@ std::unique_ptr<StateFreeze> FreezeList::OfNoJob(AgreementSnapshot facts,
 
 absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot facts,
                                                              const ParameterStore& store,
-                                                             const ParameterPublisher& publisher,
                                                              uint64_t copy_bytes) {
   if (!facts.state.weights_loaded()) {
     return absl::FailedPreconditionError(
@@ -232,24 +241,24 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
     counters->set_newton_schulz_updates(parameter.newton_schulz_updates);
     while (tensor != tensors.end() && tensor->parameter_id < parameter.id) ++tensor;
     for (; tensor != tensors.end() && tensor->parameter_id == parameter.id; ++tensor) {
-      KAON_ASSIGN_OR_RETURN(const kernels::ConstRegion memory,
-                            MemoryOf(parameter, *tensor, publisher));
+      KAON_ASSIGN_OR_RETURN(const tier::TensorPlace place, PlaceOf(parameter, *tensor));
+      const uint64_t size = checkpoint::StateBytes(tensor->dtype, tensor->num_elements);
       v1::CheckpointTensor& frozen = freeze->tensors_.emplace_back();
       frozen.set_parameter_id(tensor->parameter_id);
       frozen.set_role(tensor->role);
       frozen.set_dtype(tensor->dtype);
       frozen.set_momentum_form(tensor->momentum_form);
       frozen.set_num_elements(tensor->num_elements);
-      freeze->shared_->Add({tensor->parameter_id, tensor->role, memory.size(), memory, {}, 0});
-      freeze->num_bytes_ += memory.size();
+      freeze->shared_->Add({tensor->parameter_id, tensor->role, size, place, {}, 0});
+      freeze->num_bytes_ += size;
     }
   }
   live_.push_back(freeze->shared_);
   return freeze;
 }
 
-void FreezeList::BeforeWrite(uint32_t parameter_id, kernels::ConstRegion weights) {
-  for (const auto& tensors : live_) tensors->BeforeWrite(parameter_id, weights.data());
+void FreezeList::BeforeWrite(uint32_t parameter_id, int version) {
+  for (const auto& tensors : live_) tensors->BeforeWrite(parameter_id, version);
   live_.erase(std::remove_if(live_.begin(), live_.end(),
                              [](const auto& tensors) { return tensors->ended(); }),
               live_.end());

@@ -1,8 +1,9 @@
 // The state of a shard right after one log entry, read while later entries are applied. A tensor
-// not read yet is copied in the backend's memory before it is overwritten, within a budget. Beyond
-// the budget, or without memory for the copy, the step waits for the reader. StateFreeze is the
-// reader's end: its owner writes a snapshot or a checkpoint on one thread, which may differ from
-// the step thread. FreezeList is the step's end, owned by AppliedState. Neither knows files.
+// not read yet is copied in the backend's memory before it is overwritten, within a budget. On a
+// disk, that is not before the second step after the freeze. Beyond the budget, or without memory
+// for the copy, the step waits for the reader. StateFreeze is the reader's end: its owner writes a
+// snapshot or a checkpoint on one thread, which may differ from the step thread. FreezeList is the
+// step's end, owned by AppliedState. Neither knows files.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 
@@ -18,7 +19,6 @@
 #include "kernels/backend.h"
 #include "kernels/region.h"
 #include "server/shard/agreement/agreement_snapshot.h"
-#include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 
 namespace kaon::shard {
@@ -70,19 +70,18 @@ class FreezeList {
   ~FreezeList();
 
   // Freezes the current state. Returns FAILED_PRECONDITION before weights are loaded. A parameter
-  // larger than `copy_bytes` is read to its end before it is written again. `facts`, `store` and
-  // `publisher` must have the same registration and memory.
+  // larger than `copy_bytes` is read to its end before it is written again. `facts` and `store`
+  // must have the same registration.
   absl::StatusOr<std::unique_ptr<StateFreeze>> Add(AgreementSnapshot facts,
                                                    const ParameterStore& store,
-                                                   const ParameterPublisher& publisher,
                                                    uint64_t copy_bytes = kCopyBytes);
 
   // Returns the state right after a deletion, which has no tensors.
   static std::unique_ptr<StateFreeze> OfNoJob(AgreementSnapshot facts, kernels::Backend& backend);
 
-  // Call it before writing the parameter's slots and `weights`, one of its buffers. May block until
+  // Call it before writing the parameter's slots, and `version` of its unit. May block until
   // readers have made room.
-  void BeforeWrite(uint32_t parameter_id, kernels::ConstRegion weights);
+  void BeforeWrite(uint32_t parameter_id, int version);
 
   // Returns true while a reader has not finished.
   bool IsRead() const;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -22,7 +23,7 @@ class StateLoadTest : public testing::Test {
     part_ = freeze_->part();
     for (const v1::CheckpointTensor& tensor : freeze_->tensors()) *part_.add_tensors() = tensor;
     parameters_ =
-        ParameterStore::Create(memory_.store(), memory_.backend(), MakeRegistration(), 0, 1)
+        ParameterStore::Create({memory_.store()}, memory_.backend(), MakeRegistration(), 0, 1)
             .value();
     publisher_.Serve("gpt2", 1, parameters_->sources());
   }
@@ -50,8 +51,8 @@ TEST_F(StateLoadTest, TheStateIsTheFrozenOne) {
   EXPECT_EQ(parameters_->Digests().state, frozen.Digests().state);
   EXPECT_EQ(parameters_->parameters()[0].updates_applied, 1u);
   EXPECT_EQ(parameters_->parameters()[0].newton_schulz_updates, 1u);
-  EXPECT_EQ(memory_.Floats(publisher_.current(0)),
-            shard_.memory().Floats(shard_.core().publisher().current(0)));
+  EXPECT_EQ(memory_.Floats(WeightsOf(parameters_->Get(0))),
+            shard_.memory().Floats(WeightsOf(frozen.Get(0))));
   EXPECT_TRUE(publisher_.IsReadable(0, 1));
 }
 

@@ -111,7 +111,7 @@ absl::Span<const uint32_t> Words(kernels::ConstRegion region) {
   return {reinterpret_cast<const uint32_t*>(bytes.data()), bytes.size() / 4};
 }
 
-void Step(NvmeTier::UpdatePin pin, UnitId id) {
+void Step(UnitUpdatePin pin, UnitId id) {
   Plain next;
   next.unit = static_cast<uint32_t>(id);
   next.weights.assign(Words(pin.weights()).begin(), Words(pin.weights()).end());

@@ -405,7 +405,9 @@ void ShardNode::Deliver(shard::StreamId stream, const v1::CoordinatorToShard& me
 }
 
 std::vector<float> ShardNode::Weights(uint32_t parameter_id) {
-  const absl::Span<const float> weights = core_->publisher().current(parameter_id).host_floats();
+  const absl::StatusOr<tier::UnitReadPin> pinned = core_->publisher().PinNewest(parameter_id);
+  CHECK(pinned.ok()) << pinned.status();
+  const absl::Span<const float> weights = pinned->tensor(0).host_floats();
   return {weights.begin(), weights.end()};
 }
 

@@ -28,10 +28,15 @@ ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions option
     auto device = std::make_unique<FakeDeviceBackend>(std::move(backend_));
     fake_ = device.get();
     backend_ = std::move(device);
-    device_ = std::make_unique<tier::DeviceTier>(*backend_, capacity_bytes);
+    device_ = NewTier(capacity_bytes);
   }
   store_ = std::make_unique<tier::TieredStore>(on_device ? *device_
                                                          : static_cast<tier::StateTier&>(host_));
+}
+
+std::unique_ptr<tier::StateTier> ShardMemory::NewTier(uint64_t capacity_bytes) {
+  if (fake_ != nullptr) return std::make_unique<tier::DeviceTier>(*backend_, capacity_bytes);
+  return std::make_unique<tier::HostTier>(capacity_bytes);
 }
 
 std::vector<float> ShardMemory::Floats(kernels::ConstRegion region) {

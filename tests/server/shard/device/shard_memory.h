@@ -40,6 +40,8 @@ class ShardMemory {
   tier::TieredStore& store() { return *store_; }
   // Budget of staging.
   tier::StateTier& host() { return host_; }
+  // Returns another tier of the same memory.
+  std::unique_ptr<tier::StateTier> NewTier(uint64_t capacity_bytes);
 
   // Copies out.
   std::vector<float> Floats(kernels::ConstRegion region);

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/tensor.h"
+#include "server/tier/memory_home.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/device/shard_memory.h"
 
@@ -15,12 +17,14 @@ namespace {
 class ParameterPublisherTest : public testing::Test {
  protected:
   ParameterPublisherTest() {
-    publisher_.Serve("gpt2", 1,
-                     {{7, "w", first_.region(), second_.region()}, {8, "f", frozen_.region(), {}}});
+    const tier::UnitId w = *home_.Add({"w", 12, {}, false});
+    const tier::UnitId f = *home_.Add({"f", 8, {}, true});
+    publisher_.Serve("gpt2", 1, {{7, "w", 3, &home_, w}, {8, "f", 2, &home_, f}});
   }
   void Write(uint64_t step, float value) {
-    memory_.Write(publisher_.BeginWrite(7), std::vector<float>(3, value));
-    publisher_.Publish(7, step);
+    tier::UnitUpdatePin pinned = *publisher_.BeginWrite(7);
+    memory_.Write(pinned.next_weights(), std::vector<float>(3, value));
+    publisher_.Publish(7, step, std::move(pinned));
   }
   absl::StatusOr<float> Read(uint64_t step) {
     float value = 0;
@@ -42,9 +46,9 @@ class ParameterPublisherTest : public testing::Test {
   // Room for two copies.
   ShardMemory memory_{ShardMemory::least_extent() * 2};
   tier::TieredStore& store_ = memory_.store();
-  kernels::Tensor first_ = *kernels::Tensor::Create(memory_.backend(), 12);
-  kernels::Tensor second_ = *kernels::Tensor::Create(memory_.backend(), 12);
-  kernels::Tensor frozen_ = *kernels::Tensor::Create(memory_.backend(), 8);
+  const std::unique_ptr<tier::StateTier> tier_ = memory_.NewTier(1 << 16);
+  tier::TieredStore weights_{*tier_};
+  tier::MemoryHome home_{weights_, "test"};
   ParameterPublisher publisher_{memory_.backend(), nullptr, &store_};
 };
 
@@ -122,7 +126,7 @@ TEST_F(ParameterPublisherTest, ServesTheNewestVersionAndTheOneBefore) {
 TEST_F(ParameterPublisherTest, AVersionIsGoneBeforeItsMemoryIsWritten) {
   Write(0, 10);
   Write(1, 11);
-  publisher_.BeginWrite(7);
+  ASSERT_TRUE(publisher_.BeginWrite(7).ok());
   EXPECT_EQ(Read(0).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(*Read(1), 11);
 }
@@ -132,12 +136,13 @@ TEST_F(ParameterPublisherTest, ACarriedVersionIsTheSameMemory) {
   publisher_.PublishUnchanged(7, 1);
   EXPECT_EQ(*Read(0), 10);
   EXPECT_EQ(*Read(1), 10);
-  EXPECT_EQ(memory_.Floats(publisher_.current(7))[0], 10);
+  EXPECT_EQ(memory_.Floats(publisher_.PinNewest(7)->tensor(0))[0], 10);
 }
 
 TEST_F(ParameterPublisherTest, WritesAFrozenParameterOnce) {
-  ASSERT_EQ(publisher_.BeginWrite(8).num_floats(), 2u);
-  publisher_.Publish(8, 0);
+  tier::UnitUpdatePin pinned = *publisher_.BeginWrite(8);
+  ASSERT_EQ(pinned.next_weights().num_floats(), 2u);
+  publisher_.Publish(8, 0, std::move(pinned));
   publisher_.PublishUnchanged(8, 1);
   EXPECT_TRUE(publisher_.Await(8, 1, [] {}).ok());
 }

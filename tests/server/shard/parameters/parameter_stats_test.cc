@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/state_codec.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -107,7 +108,7 @@ TEST(ParameterStatsTest, OfZeroWeightsHaveNoRatio) {
   parameter.trace.update = ParameterTrace::Update{0, kernels::AdamWConfig()};
   const std::vector<float> zero(3);
   const std::vector<float> before = {3, 0, 4};
-  const v1::ParameterStats stats = StatsOf(parameter, *backend, zero, before);
+  const v1::ParameterStats stats = StatsOf(parameter, *backend, zero, {}, before);
   EXPECT_EQ(stats.weight_norm(), 0);
   EXPECT_DOUBLE_EQ(stats.update_norm(), 5);
   EXPECT_FALSE(stats.has_update_to_weight_ratio());
@@ -119,16 +120,16 @@ TEST(ParameterStatsTest, OfAGradientWhoseSquaresNobodySummedHaveNoNorm) {
   const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend({});
   StoredParameter parameter;
   parameter.trace.sums.emplace().set_absolute_max(0x1p-149);
-  EXPECT_FALSE(StatsOf(parameter, *backend, {}, {}).has_grad_norm());
+  EXPECT_FALSE(StatsOf(parameter, *backend, {}, {}, {}).has_grad_norm());
   parameter.trace.sums->set_sum_squares(0x1p-298);
-  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}).grad_norm(), 0x1p-149);
+  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}, {}).grad_norm(), 0x1p-149);
   // Zeros need no sum, and are counted ([C1]).
   parameter.trace.sums.emplace().set_num_zeros(4);
-  EXPECT_TRUE(StatsOf(parameter, *backend, {}, {}).has_grad_norm());
-  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}).grad_norm(), 0);
-  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}).grad_zeros(), 4u);
+  EXPECT_TRUE(StatsOf(parameter, *backend, {}, {}, {}).has_grad_norm());
+  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}, {}).grad_norm(), 0);
+  EXPECT_EQ(StatsOf(parameter, *backend, {}, {}, {}).grad_zeros(), 4u);
   parameter.trace.sums->set_missing(true);
-  EXPECT_FALSE(StatsOf(parameter, *backend, {}, {}).has_grad_zeros());
+  EXPECT_FALSE(StatsOf(parameter, *backend, {}, {}, {}).has_grad_zeros());
 }
 
 // The last update's values do not change; the gradient's non-finite elements are counted ([T3]).
@@ -201,15 +202,15 @@ TEST(ParameterStatsTest, DecodeCompactMomentum) {
   v1::RegisterBody registration = MakeRegistration();
   registration.mutable_definition()->mutable_groups(0)->set_momentum_dtype(v1::STATE_DTYPE_INT8);
   const auto parameters =
-      ParameterStore::Create(memory.store(), memory.backend(), registration, 0, 1);
+      ParameterStore::Create({memory.store()}, memory.backend(), registration, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   StoredParameter& w = (*parameters)->parameters()[kW];
   const std::vector<float> momentum = {127, -64, 0, 32, 1, -127};
-  std::vector<std::byte> bytes(w.slot(0).size());
+  std::vector<std::byte> bytes(SlotOf(w, 0).size());
   kernels::EncodeState(kernels::StateDType::kInt8, momentum, 0, absl::MakeSpan(bytes));
-  memory.Write(w.slot(0), bytes);
+  memory.Write(SlotOf(w, 0), bytes);
   // Whole numbers up to 127 are kept as they are.
-  EXPECT_NEAR(StatsOf(w, memory.backend(), w.weights[0].region(), {}).momentum_norm(),
+  EXPECT_NEAR(StatsOf(w, memory.backend(), WeightsOf(w), {SlotOf(w, 0)}, {}).momentum_norm(),
               std::sqrt(2 * 127.0 * 127 + 64 * 64 + 32 * 32 + 1), 1e-9);
   const v1::ParameterDiagnostics diagnostics = DiagnosticsOf(w, memory.backend());
   EXPECT_EQ(diagnostics.tensors(2).dtype(), "int8");

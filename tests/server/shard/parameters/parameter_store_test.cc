@@ -13,6 +13,7 @@
 #include "server/tier/tiered_store.h"
 #include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
@@ -28,7 +29,7 @@ class ParameterStoreTest : public testing::Test {
   }
 
   absl::StatusOr<std::unique_ptr<ParameterStore>> Create() {
-    return ParameterStore::Create(store_, memory_.backend(), registration_, 0, 1);
+    return ParameterStore::Create({store_}, memory_.backend(), registration_, 0, 1);
   }
   void ExpectRefused(absl::string_view words) {
     const absl::Status status = Create().status();
@@ -48,11 +49,12 @@ TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const std::vector<StoredParameter>& stored = (*parameters)->parameters();
   ASSERT_EQ(stored.size(), 3u);
-  EXPECT_EQ(stored[0].state.size(), 1u);
-  EXPECT_EQ(stored[0].weights.size(), 2u);
-  EXPECT_EQ(stored[1].state.size(), 2u);
-  EXPECT_EQ(stored[2].state.size(), 0u);
-  EXPECT_EQ(stored[2].weights.size(), 1u);
+  EXPECT_EQ(stored[0].state_slots.size(), 1u);
+  EXPECT_EQ(stored[1].state_slots.size(), 2u);
+  EXPECT_EQ(stored[2].state_slots.size(), 0u);
+  // A frozen parameter has one buffer of weights.
+  EXPECT_EQ(stored[0].home->next(stored[0].unit), 1);
+  EXPECT_EQ(stored[2].home->next(stored[2].unit), 0);
   EXPECT_FALSE(stored[2].rule.has_value());
   // Two buffers of weights, the gradient, and the slots of the rule.
   EXPECT_EQ(stored[0].state_bytes, 6u * 4 * 4);
@@ -66,10 +68,11 @@ TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
     const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
     ASSERT_TRUE(parameters.ok()) << parameters.status();
     for (const StoredParameter& parameter : (*parameters)->parameters()) {
-      for (const tier::Pin& slot : parameter.state) {
-        const std::vector<std::byte> zeros(slot.region().size());
-        ASSERT_EQ(memory_.Bytes(slot.region()), zeros) << parameter.name;
-        memory_.Write(slot.region(), std::vector<std::byte>(zeros.size(), std::byte{fill}));
+      for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+        const kernels::Region slot = SlotOf(parameter, i);
+        const std::vector<std::byte> zeros(slot.size());
+        ASSERT_EQ(memory_.Bytes(slot), zeros) << parameter.name;
+        memory_.Write(slot, std::vector<std::byte>(zeros.size(), std::byte{fill}));
       }
     }
   }
@@ -78,7 +81,7 @@ TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
 TEST_F(ParameterStoreTest, TakesOnlyTheParametersOfItsShard) {
   registration_.mutable_placement()->set_num_shards(2);
   registration_.mutable_placement()->mutable_parameters(1)->set_shard(1);
-  const auto parameters = ParameterStore::Create(store_, memory_.backend(), registration_, 1, 2);
+  const auto parameters = ParameterStore::Create({store_}, memory_.backend(), registration_, 1, 2);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   ASSERT_EQ((*parameters)->parameters().size(), 1u);
   EXPECT_EQ((*parameters)->parameters()[0].name, "b");
@@ -93,7 +96,7 @@ TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
   ShardMemory memory(4 * ShardMemory::least_extent(), TwoThreads());
   tier::TieredStore& store = memory.store();
   const absl::Status status =
-      ParameterStore::Create(store, memory.backend(), registration_, 0, 1).status();
+      ParameterStore::Create({store}, memory.backend(), registration_, 0, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter b: tensor"), absl::string_view::npos) << status;
   EXPECT_EQ(store.used_bytes(), 0u);
@@ -138,7 +141,7 @@ TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
   const uint64_t capacity = 8 * ShardMemory::least_extent();
   ShardMemory memory(capacity, TwoThreads());
   tier::TieredStore& store = memory.store();
-  const auto parameters = ParameterStore::Create(store, memory.backend(), registration_, 0, 1);
+  const auto parameters = ParameterStore::Create({store}, memory.backend(), registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const uint64_t tensors = store.used_bytes();
   const absl::Status status = (*parameters)->ReserveWorkspace();
@@ -163,7 +166,7 @@ TEST_F(ParameterStoreTest, RefusesWhatTheBackendHasNoMemoryForElsewhere) {
   // Its own memory: that of the fixture may be another backend's.
   tier::HostTier host(uint64_t{1} << 30);
   tier::TieredStore store(host);
-  const auto parameters = ParameterStore::Create(store, backend, registration_, 0, 1);
+  const auto parameters = ParameterStore::Create({store}, backend, registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   EXPECT_EQ((*parameters)->ReserveWorkspace(), absl::ResourceExhaustedError("no room for 3"));
 }

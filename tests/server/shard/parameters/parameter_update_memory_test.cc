@@ -10,9 +10,9 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/gemm.h"
 #include "proto/chunk_memory.h"
-#include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_update.h"
 #include "server/tier/host_tier.h"
+#include "server/tier/memory_home.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -51,27 +51,24 @@ size_t KeptBytes(const kernels::RuleConfig& rule, uint64_t side, kernels::Update
   parameter.shape = {side, side};
   parameter.group = 0;
   parameter.state_slots = kernels::StateSlots(rule, parameter.shape);
+  tier::MemoryHome home(store, "test");
+  tier::MemoryHome::Unit unit = {"w", side * side * sizeof(float), {}, false};
   for (const kernels::StateSlot& slot : parameter.state_slots) {
-    EXPECT_TRUE(store.Allocate(slot.name, side * side).ok());
-    parameter.state.push_back(store.Pin(slot.name).value());
+    unit.state.emplace_back(slot.name, slot.num_bytes);
   }
+  const tier::UnitId id = *home.Add(unit);
   v1::StepBody step;
   step.add_rates();
   const std::vector<float> gradient(side * side, 0.5f);
-  std::vector<float> weights(side * side, 0.5f);
-  std::vector<float> new_weights(side * side);
   size_t kept = 0;
   kernels::CpuBackend backend(std::make_unique<WatchingGemm>(kept));
-  ParameterPublisher publisher(backend);
-  publisher.Serve("job", 1, {{0, "w", kernels::Region(weights), {}}});
-  publisher.BeginWrite(0);
-  publisher.Publish(0, 0);
   proto::KeepChunkMemory();
   std::vector<std::unique_ptr<char[]>> pieces;
   for (int i = 0; i < 64; ++i) pieces.push_back(std::make_unique<char[]>(64 << 10));
   pieces.clear();
   const ParameterUpdate update(parameter, step, {}, 1, kernels::ConstRegion(gradient));
-  kernels::Update run = update.ForBackend(part, publisher, kernels::Region(new_weights));
+  const tier::UnitUpdatePin pinned = *home.PinForUpdate(id);
+  kernels::Update run = update.ForBackend(part, pinned);
   backend.RunUpdates(absl::MakeSpan(&run, 1));
   return kept > 0 ? kept : mallinfo2().keepcost;
 }

@@ -45,11 +45,10 @@ TEST(ParameterUpdateTest, StepsTheNewestWeights) {
   const kernels::Tensor gradient(backend, w);
   const ParameterUpdate update(parameter, TrainPlan(1, 1, 1).step(), placement, 1,
                                gradient.region());
-  const kernels::Region written = shard.core().publisher().BeginWrite(0);
-  kernels::Update run =
-      update.ForBackend(kernels::UpdatePart::kAll, shard.core().publisher(), written);
+  const tier::UnitUpdatePin pinned = *shard.core().publisher().BeginWrite(0);
+  kernels::Update run = update.ForBackend(kernels::UpdatePart::kAll, pinned);
   backend.RunUpdates(absl::MakeSpan(&run, 1));
-  EXPECT_EQ(shard.memory().Floats(written), trained.Read(0, 1));
+  EXPECT_EQ(shard.memory().Floats(pinned.next_weights()), trained.Read(0, 1));
   EXPECT_EQ(run.result.weights_digest, trained.core().parameters()->Get(0).weights_digest);
   EXPECT_EQ(run.result.slots_digest, trained.core().parameters()->Get(0).slots_digest);
 }
@@ -74,9 +73,10 @@ TEST(ParameterUpdateTest, UpdatesSideBySideAreThoseOneAfterTheOther) {
   for (uint32_t id : {0, 1}) {
     const ParameterUpdate update(parameters[id], plan.step(), placement, 1,
                                  kernels::ConstRegion(gradients[id]));
-    updates.push_back({nullptr, update, shard.core().publisher().BeginWrite(id), std::nullopt, {}});
+    updates.push_back(
+        {nullptr, update, *shard.core().publisher().BeginWrite(id), std::nullopt, {}});
   }
-  RunUpdates(*backend, shard.core().publisher(), absl::MakeSpan(updates));
+  ASSERT_TRUE(RunUpdates(*backend, absl::MakeSpan(updates)).ok());
   for (uint32_t id : {0, 1}) {
     const StoredParameter& expected = trained.core().parameters()->Get(id);
     EXPECT_EQ(updates[id].result.weights_digest, expected.weights_digest) << id;

@@ -13,8 +13,10 @@ namespace {
 class PinnedVersionsTest : public testing::Test {
  protected:
   absl::Status Keep(const std::string& name, uint64_t first_step, uint64_t last_step) {
-    return versions_.Keep({first_step, last_step, version_.region()}, memory_.backend(), store_,
-                          name);
+    return versions_.Keep(first_step, last_step, 3, store_, name, [this](kernels::Region to) {
+      memory_.backend().Copy(version_.region(), to);
+      return absl::OkStatus();
+    });
   }
 
   // Room for two copies.

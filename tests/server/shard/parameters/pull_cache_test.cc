@@ -16,6 +16,7 @@
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/tier/device_tier.h"
 #include "server/tier/host_tier.h"
+#include "server/tier/memory_home.h"
 #include "server/tier/tiered_store.h"
 #include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/device/fake_device_backend.h"
@@ -61,7 +62,10 @@ class PullCacheTest : public testing::Test {
  protected:
   static constexpr uint64_t kBudget = kFp32Bytes * 2 + kBf16Bytes;
 
-  PullCacheTest() { publisher_.Serve("gpt2", 1, {{7, "w", first_.region(), second_.region()}}); }
+  PullCacheTest() {
+    publisher_.Serve("gpt2", 1,
+                     {{7, "w", kElements, &home_, *home_.Add({"w", kFp32Bytes, {}, false})}});
+  }
 
   static std::vector<float> Weights(float value) {
     std::vector<float> weights(kElements);
@@ -71,8 +75,9 @@ class PullCacheTest : public testing::Test {
   }
   void Write(uint64_t step, float value) {
     const std::vector<float> weights = Weights(value);
-    backend_.CopyIn(kernels::ConstRegion(weights).host_bytes(), publisher_.BeginWrite(7));
-    publisher_.Publish(7, step);
+    tier::UnitUpdatePin pinned = *publisher_.BeginWrite(7);
+    backend_.CopyIn(kernels::ConstRegion(weights).host_bytes(), pinned.next_weights());
+    publisher_.Publish(7, step, std::move(pinned));
   }
   // Reads as PullReader does: chunk by chunk, none larger than a piece.
   std::vector<std::byte> Read(uint64_t step, DType dtype) {
@@ -106,8 +111,9 @@ class PullCacheTest : public testing::Test {
   tier::HostTier host_{kBudget};
   tier::DeviceTier device_{backend_, uint64_t{8} << 20};
   tier::TieredStore store_{device_};
-  kernels::Tensor first_ = *kernels::Tensor::Create(backend_, kFp32Bytes);
-  kernels::Tensor second_ = *kernels::Tensor::Create(backend_, kFp32Bytes);
+  tier::DeviceTier weights_tier_{backend_, uint64_t{16} << 20};
+  tier::TieredStore weights_{weights_tier_};
+  tier::MemoryHome home_{weights_, "test"};
   ParameterPublisher publisher_{backend_, nullptr, &store_, &host_};
 };
 
@@ -204,7 +210,7 @@ TEST_F(PullCacheTest, AVersionThatIsGoneReturnsItsMemory) {
   EXPECT_EQ(fake_->staging_bytes(), kFp32Bytes + kBf16Bytes);
   Write(1, 11);
   EXPECT_EQ(host_.used_bytes(), kFp32Bytes + kBf16Bytes);
-  publisher_.BeginWrite(7);
+  ASSERT_TRUE(publisher_.BeginWrite(7).ok());
   EXPECT_EQ(host_.used_bytes(), 0u);
   EXPECT_EQ(fake_->staging_bytes(), 0u);
 }
@@ -252,7 +258,7 @@ TEST_F(PullCacheTest, AWriterWaitsForTheReadersOfItsBufferOnly) {
   Write(1, 11);
   EXPECT_TRUE(publisher_.IsReadable(7, 0));
   std::thread writer([&] {
-    publisher_.BeginWrite(7);
+    EXPECT_TRUE(publisher_.BeginWrite(7).ok());
     EXPECT_FALSE(copying);
   });
   while (publisher_.IsReadable(7, 0)) std::this_thread::yield();

@@ -18,6 +18,7 @@
 #include "job/settings.h"
 #include "kernels/reduce/digest.h"
 #include "tests/kernels/reference/random_matrices.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -112,13 +113,14 @@ uint64_t StateDigestIn(DrivenShard& shard) {
   uint64_t digest = 0;
   for (const StoredParameter& parameter : core.parameters()->parameters()) {
     if (core.machine().weights_loaded()) {
-      digest +=
-          kernels::TensorDigest(parameter.id, kernels::kWeightSlot,
-                                shard.memory().Floats(core.publisher().current(parameter.id)));
+      digest += kernels::TensorDigest(parameter.id, kernels::kWeightSlot,
+                                      shard.memory().Floats(WeightsOf(parameter)));
     }
-    for (uint32_t k = 0; k < parameter.state.size(); ++k) {
-      digest += kernels::TensorDigest(parameter.id, k + 1,
-                                      shard.memory().Floats(parameter.state[k].region()));
+    for (uint32_t k = 0; k < parameter.state_slots.size(); ++k) {
+      std::vector<std::byte> bytes = shard.memory().Bytes(SlotOf(parameter, k));
+      bytes.resize((bytes.size() + 3) / 4 * 4);
+      digest += kernels::TensorDigest(
+          parameter.id, k + 1, kernels::ConstRegion(absl::MakeConstSpan(bytes)).host_floats());
     }
     digest += kernels::FactDigest(parameter.id, kernels::kUpdatesSlot, parameter.updates_applied);
   }

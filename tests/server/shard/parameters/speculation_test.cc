@@ -69,7 +69,8 @@ TEST(SpeculationTest, TheDecisionTakesWhatIsThere) {
   shard.Load();
   const v1::StepRecord record = shard.Decided(1, {kGradientOfW, kGradientOfB});
   ASSERT_EQ(SpeculateAll(shard), 1);
-  shard.memory().Write(shard.core().publisher().BeginWrite(kW), std::vector<float>{42});
+  shard.memory().Write(shard.core().publisher().BeginWrite(kW)->next_weights(),
+                       std::vector<float>{42});
   shard.Decide(record);
   EXPECT_EQ(shard.Read(kW, 1)[0], 42);
 }

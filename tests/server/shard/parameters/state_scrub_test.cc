@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -39,14 +40,9 @@ class StateScrubTest : public testing::Test {
   std::vector<Tensor> Tensors() {
     std::vector<Tensor> tensors;
     for (const StoredParameter& parameter : shard_.core().parameters()->parameters()) {
-      const kernels::ConstRegion current = shard_.core().publisher().current(parameter.id);
-      for (const tier::Pin& pin : parameter.weights) {
-        if (pin.region().data() == current.data()) {
-          tensors.push_back({parameter.name, pin.region()});
-        }
-      }
-      for (size_t i = 0; i < parameter.state.size(); ++i) {
-        tensors.push_back({parameter.name, parameter.slot(i)});
+      tensors.push_back({parameter.name, WeightsOf(parameter)});
+      for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+        tensors.push_back({parameter.name, SlotOf(parameter, i)});
       }
     }
     return tensors;

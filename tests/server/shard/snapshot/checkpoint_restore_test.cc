@@ -13,6 +13,7 @@
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/device/shard_memory.h"
 #include "tests/simulation/disk/simulated_disk.h"
 
@@ -67,23 +68,22 @@ TEST_F(CheckpointRestoreTest, LoadsWhatIsPlacedOnTheShardWhoeverWroteIt) {
   for (uint32_t shard : {0, 1}) {
     ASSERT_TRUE(state->Check(shard).ok());
     ShardMemory memory(1 << 20);
-    const auto store =
-        ParameterStore::Create(memory.store(), memory.backend(), restore_.registration(), shard, 2)
-            .value();
+    const auto store = ParameterStore::Create({memory.store()}, memory.backend(),
+                                              restore_.registration(), shard, 2)
+                           .value();
     ParameterPublisher publisher(memory.backend());
     publisher.Serve("tiny", 2, store->sources());
     size_t told = 0;
-    ASSERT_TRUE(
-        state->Load(*store, publisher, [&told](uint32_t, kernels::ConstRegion) { ++told; }).ok());
+    ASSERT_TRUE(state->Load(*store, publisher, [&told](uint32_t, int) { ++told; }).ok());
     EXPECT_EQ(told, store->parameters().size());
     for (const StoredParameter& parameter : store->parameters()) {
-      const std::vector<std::byte> weights = memory.Bytes(publisher.current(parameter.id));
+      const std::vector<std::byte> weights = memory.Bytes(WeightsOf(parameter));
       EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights.data()), weights.size()),
                 checkpoint::TinyBytes(10, parameter.id, "weight", v1::STATE_DTYPE_FLOAT32, 0,
                                       weights.size() / 4));
-      for (size_t i = 0; i < parameter.state.size(); ++i) {
+      for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
         const kernels::StateSlot& slot = parameter.state_slots[i];
-        const std::vector<std::byte> bytes = memory.Bytes(parameter.slot(i));
+        const std::vector<std::byte> bytes = memory.Bytes(SlotOf(parameter, i));
         const auto dtype = static_cast<v1::StateDType>(static_cast<int>(slot.dtype) + 1);
         EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
                   checkpoint::TinyBytes(10, parameter.id, slot.name, dtype, 0, slot.num_elements))

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/state_tensors.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/parameter_memory.h"
 #include "tests/server/shard/device/shard_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
@@ -33,7 +34,8 @@ class Parameters {
   explicit Parameters(uint64_t seed) : random_(seed) {
     registration_ = MakeRegistration();
     registration_.mutable_definition()->mutable_groups(0)->set_momentum_dtype(v1::STATE_DTYPE_INT8);
-    parameters_ = *ParameterStore::Create(memory_.store(), memory_.backend(), registration_, 0, 1);
+    parameters_ =
+        *ParameterStore::Create({memory_.store()}, memory_.backend(), registration_, 0, 1);
     publisher_.Serve("gpt2", 1, parameters_->sources());
     for (StoredParameter& parameter : parameters_->parameters()) Write(parameter, false);
   }
@@ -54,7 +56,7 @@ class Parameters {
   }
 
   std::unique_ptr<StateFreeze> Freeze(uint64_t copy_bytes) {
-    auto freeze = freezes_.Add(Facts(), *parameters_, publisher_, copy_bytes);
+    auto freeze = freezes_.Add(Facts(), *parameters_, copy_bytes);
     EXPECT_TRUE(freeze.ok()) << freeze.status();
     return *std::move(freeze);
   }
@@ -63,9 +65,9 @@ class Parameters {
   Bytes State() {
     Bytes state;
     for (const StoredParameter& parameter : parameters_->parameters()) {
-      state[{parameter.id, "weight"}] = BytesOf(publisher_.current(parameter.id));
-      for (size_t i = 0; i < parameter.state.size(); ++i) {
-        state[{parameter.id, parameter.state_slots[i].name}] = BytesOf(parameter.slot(i));
+      state[{parameter.id, "weight"}] = BytesOf(WeightsOf(parameter));
+      for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+        state[{parameter.id, parameter.state_slots[i].name}] = BytesOf(SlotOf(parameter, i));
       }
     }
     return state;
@@ -94,12 +96,12 @@ class Parameters {
     memory_.Write(region, bytes);
   }
   void Write(StoredParameter& parameter, bool announced) {
-    const kernels::Region weights = publisher_.BeginWrite(parameter.id);
-    if (announced) freezes_.BeforeWrite(parameter.id, weights);
-    WriteRandom(weights);
-    for (const tier::Pin& slot : parameter.state) WriteRandom(slot.region());
+    tier::UnitUpdatePin pinned = *publisher_.BeginWrite(parameter.id);
+    if (announced) freezes_.BeforeWrite(parameter.id, pinned.next_version());
+    WriteRandom(pinned.next_weights());
+    for (const kernels::Region& slot : pinned.states()) WriteRandom(slot);
     parameter.updates_applied += announced ? 1 : 0;
-    publisher_.Publish(parameter.id, position_);
+    publisher_.Publish(parameter.id, position_, std::move(pinned));
   }
 
   std::mt19937_64 random_;

@@ -1,0 +1,25 @@
+#include "server/shard/parameters/home_choice.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+namespace kaon::shard {
+
+std::vector<bool> ChooseDisk(absl::Span<const HomeBytes> parameters, uint64_t room) {
+  std::vector<size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto ratio = [&](size_t i) {
+    return static_cast<double>(parameters[i].moved) / static_cast<double>(parameters[i].held);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return ratio(a) > ratio(b); });
+  std::vector<bool> on_disk(parameters.size());
+  for (const size_t i : order) {
+    on_disk[i] = parameters[i].held > room;
+    if (!on_disk[i]) room -= parameters[i].held;
+  }
+  return on_disk;
+}
+
+}  // namespace kaon::shard
