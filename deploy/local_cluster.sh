@@ -99,14 +99,18 @@ cluster_listen() {
   KAON_LISTEN=127.0.0.1:$port
 }
 
-# cluster_start_shard DIR N [LISTEN]
+# cluster_start_shard DIR N [LISTEN]: with KAON_NVME_BYTES the shard keeps parameters in NAME-nvme/ too.
 cluster_start_shard() {
-  local dir=$1 name=shard-$2
+  local dir=$1 name=shard-$2 disk=()
   cluster_listen "${3:-}"
   mkdir -p -m 700 "$dir/$name"
+  if [ -n "${KAON_NVME_BYTES:-}" ]; then
+    mkdir -p "$dir/$name-nvme"
+    disk=(--nvme-dirs "$dir/$name-nvme")
+  fi
   cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$KAON_LISTEN" --data-dir "$dir/$name" \
     --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
-    --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key"
+    --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key" "${disk[@]}"
 }
 
 # cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.

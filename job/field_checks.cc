@@ -32,9 +32,9 @@ absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDes
       field, " is ", NameOf(type, value), ", must be one of ", absl::StrJoin(NamesOf(type), ", ")));
 }
 
-// The second is newer than files that must stay readable.
+// The others are newer than files that must stay readable.
 bool MayBeUnset(absl::string_view field) {
-  return field == "custom_repeat" || field == "exp_avg_sq_dtype";
+  return field == "custom_repeat" || field == "exp_avg_sq_dtype" || field == "tier";
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ absl::Status CheckCount(absl::string_view field, uint64_t value, uint64_t least,
 absl::Status CheckFactor(absl::string_view field, double value);
 
 // Accepts a message if every enumerator in it, and in the messages that it contains, is set and
-// known. A field named custom_repeat may be unset. `at` is the prefix of the field's path in an
+// known. A few fields, such as tier, may be unset. `at` is the prefix of the field's path in an
 // error, which lists the allowed words.
 absl::Status CheckEnums(absl::string_view at, const google::protobuf::Message& message);
 

@@ -51,6 +51,7 @@ constexpr FixedField kFixed[] = {
     {"muon.newton_schulz.custom_repeat", "coefficients are fixed at registration"},
     {"adamw.amsgrad", "it adds a buffer of state ([A4])"},
     {"adamw.exp_avg_sq_dtype", "the second moments are stored so"},
+    {"tier", "a shard places parameters at registration"},
 };
 
 const FixedField* FindFixed(absl::string_view path) {

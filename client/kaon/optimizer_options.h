@@ -39,6 +39,9 @@ enum class UpdateScale {
 enum class NewtonSchulzDType { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
 enum class MomentumForm { kEma = 1, kSum = 2 };
 enum class DecayMode { kDecoupled = 1, kIndependent = 2, kL2 = 3, kPalm = 4 };
+// Names the place of weights and optimizer state on a shard. No result depends on it. With kAuto
+// the shard fills its memory first, and then its disk.
+enum class Tier { kAuto = 1, kHost = 2, kDevice = 3, kNvme = 4 };
 enum class StateDType { kFloat32 = 1, kBFloat16 = 2, kInt8 = 3, kSqrtUInt8 = 4 };
 enum class AdamEpsMode { kOutside = 1, kUncorrected = 2 };
 enum class ClipPolicy { kClip = 1, kExempt = 2 };
@@ -142,6 +145,8 @@ struct ParameterGroup {
   // kSkip.
   std::optional<MissingGradient> missing_gradient;
   std::optional<Schedule> schedule;
+  // kAuto.
+  std::optional<Tier> tier;
 };
 
 }  // namespace kaon

@@ -183,6 +183,13 @@ void AddStateOptions(CLI::App& app, TrainOptions& o) {
       app, "--exp-avg-sq-dtype", o.exp_avg_sq_dtype,
       {{"float32", kaon::StateDType::kFloat32}, {"sqrt_uint8", kaon::StateDType::kSqrtUInt8}},
       "Storage of the second moments of group adamw (default: float32)");
+  AddWordOption<kaon::Tier>(app, "--tier", o.tier,
+                            {{"auto", kaon::Tier::kAuto},
+                             {"host", kaon::Tier::kHost},
+                             {"device", kaon::Tier::kDevice},
+                             {"nvme", kaon::Tier::kNvme}},
+                            "Where shards keep weights and optimizer state of both groups "
+                            "(default: auto)");
 }
 
 void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
@@ -376,12 +383,14 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   muon.clip_policy = options.muon_clip_policy;
   muon.muon.newton_schulz.norm_mode = options.norm_mode;
   muon.momentum_dtype = options.momentum_dtype;
+  muon.tier = options.tier;
   kaon::ParameterGroup adamw;
   adamw.name = "adamw";
   adamw.rule = kaon::Rule::kAdamW;
   adamw.lr = options.adamw_lr;
   adamw.weight_decay = kAdamWWeightDecay;
   adamw.momentum_dtype = options.momentum_dtype;
+  adamw.tier = options.tier;
   adamw.adamw.exp_avg_sq_dtype = options.exp_avg_sq_dtype;
   job.groups = {muon, adamw};
   job.matrix_group = muon.name;

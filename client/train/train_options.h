@@ -71,6 +71,8 @@ struct TrainOptions {
   // Storage of the momenta of both groups, and of the second moments of group adamw.
   std::optional<kaon::StateDType> momentum_dtype;
   std::optional<kaon::StateDType> exp_avg_sq_dtype;
+  // Place of both groups on a shard.
+  std::optional<kaon::Tier> tier;
   std::optional<kaon::WorkerLoss> worker_loss;
   std::optional<double> worker_loss_seconds;
   kernels::DType push_dtype = kernels::DType::kFloat32;

@@ -145,6 +145,7 @@ v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group) {
     wire.set_momentum_dtype(static_cast<v1::StateDType>(*group.momentum_dtype));
   if (group.missing_gradient)
     wire.set_missing_gradient(static_cast<v1::MissingGradient>(*group.missing_gradient));
+  if (group.tier) wire.set_tier(static_cast<v1::Tier>(*group.tier));
   wire.set_norm_group(group.norm_group);
   SetUnlessEmpty(ToProto(group.muon), &v1::ParameterGroup::mutable_muon, wire);
   SetUnlessEmpty(ToProto(group.adamw), &v1::ParameterGroup::mutable_adamw, wire);
@@ -174,6 +175,7 @@ kaon::ParameterGroup GroupFromProto(const v1::ParameterGroup& wire) {
     group.momentum_dtype = static_cast<kaon::StateDType>(wire.momentum_dtype());
   if (wire.missing_gradient() != 0)
     group.missing_gradient = static_cast<kaon::MissingGradient>(wire.missing_gradient());
+  if (wire.tier() != 0) group.tier = static_cast<kaon::Tier>(wire.tier());
   group.norm_group = wire.norm_group();
   group.muon = FromProto(wire.muon());
   group.adamw = FromProto(wire.adamw());

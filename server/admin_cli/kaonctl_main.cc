@@ -36,6 +36,7 @@
 #include "server/admin_cli/shard_command.h"
 #include "server/admin_cli/status_report.h"
 #include "server/admin_cli/terminal.h"
+#include "server/admin_cli/tiers_report.h"
 #include "server/admin_cli/version_command.h"
 #include "server/preflight/preflight.h"
 
@@ -90,6 +91,7 @@ absl::StatusOr<preflight::Report> PreflightOf(const Options& options) {
   shard.set_host_memory_bytes(options.host_memory_bytes);
   shard.set_device_memory_bytes(options.device_memory_bytes);
   shard.set_staging_bytes(options.staging_bytes);
+  shard.set_nvme_bytes(options.nvme_bytes);
   shard.set_threads(options.threads);
   shard.set_durability(options.durability);
   shard.set_backend(options.backend);
@@ -221,6 +223,8 @@ int Run(const Options& options) {
                    DigestsJson, DigestsText);
     case Command::kBackend:
       return Print(options, AskBackend(calls), BackendJson, BackendText, AllBackendsSeen);
+    case Command::kTiers:
+      return Print(options, calls.GetJobStatus(), TiersJson, TiersText, AllShardsSeen);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kCheckpointList:

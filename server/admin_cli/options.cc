@@ -218,6 +218,7 @@ void AddPreflight(CLI::App& app, Typed& typed) {
   size("--host-memory-bytes", options.host_memory_bytes, "Of a shard, as of kaon-shard (4 GiB)");
   size("--device-memory-bytes", options.device_memory_bytes, "Of a shard on a device");
   size("--staging-bytes", options.staging_bytes, "Of a shard, as of kaon-shard (64 MiB)");
+  size("--nvme-bytes", options.nvme_bytes, "Of a shard, in all, as of kaon-shard (no disk)");
   size("--threads", options.threads, "Of a shard (default: the CPUs of this machine)");
   size("--durability", options.durability, "journal, interval(K) or none (default: journal)");
   size("--backend", options.backend, "cpu, or a plugin that this machine has (default: cpu)");
@@ -257,6 +258,8 @@ void AddCommands(CLI::App& app, Typed& typed) {
   add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend)
       ->add_flag("--measure", typed.measure,
                  "Time Muon's update in standard and Gram form on this machine; needs no cluster");
+  add(app, "tiers", "Where shards keep weights and optimizer state, and what their disks did",
+      Command::kTiers);
   add(app, "health", "Whether every server is serving", Command::kHealth);
   CLI::App* worker = app.add_subcommand("worker", "Workers of the job");
   worker->require_subcommand(1);
@@ -406,6 +409,7 @@ bool IsReadOnly(Command command) {
     case Command::kStepPhases:
     case Command::kDigest:
     case Command::kBackend:
+    case Command::kTiers:
     case Command::kMeasureForms:
     case Command::kHealth:
     case Command::kVerifyNumerics:

@@ -25,6 +25,7 @@ enum class Command {
   kStepPhases,
   kDigest,
   kBackend,
+  kTiers,
   kMeasureForms,
   kHealth,
   kVerifyNumerics,
@@ -98,6 +99,7 @@ struct Options {
   uint64_t host_memory_bytes = 0;
   uint64_t device_memory_bytes = 0;
   uint64_t staging_bytes = 0;
+  uint64_t nvme_bytes = 0;
   uint32_t threads = 0;
   std::string durability;
   // verify-numerics: the fields of kernels::BackendOptions. preflight uses the first.

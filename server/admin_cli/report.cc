@@ -267,6 +267,7 @@ Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
                                                  : Json(nullptr)},
          {"blocks", BlocksJson(row)},
          {"state_bytes", OfState(row, &v1::ParameterState::state_bytes)},
+         {"tier", row.has_state() ? Json(row.state().tier()) : Json()},
          {"updates_applied", OfState(row, &v1::ParameterState::updates_applied)},
          {"newton_schulz_updates", OfState(row, &v1::ParameterState::newton_schulz_updates)}});
   }

@@ -72,6 +72,24 @@ enum class Mutation {
   // A shard uses weights that it computed ahead of a decision, although other gradients arrived
   // since.
   kSpeculationKept = 29,  // server/shard/parameters/speculation
+  // A committed update leaves the older version of its parameter the newest.
+  kCommitForgotten = 30,  // server/tier/nvme_tier
+  // A version is written over the other one.
+  kOtherVersionWritten = 31,  // server/tier/nvme_tier
+  // A parameter is read from its older version.
+  kOlderVersionRead = 32,  // server/tier/nvme_tier
+  // Memory is released before it was written.
+  kUnwrittenEvicted = 33,  // server/tier/nvme_tier
+  // A new parameter has what an earlier process left in the file.
+  kStaleFileRead = 34,  // server/tier/nvme_tier
+  // Parameters overlap in the file.
+  kUnitsOverlap = 35,  // server/tier/nvme_tier
+  // Memory that was read again is taken for the older version, too.
+  kOlderWeightsKept = 36,  // server/tier/nvme_tier
+  // A pull reads the newest version on a disk, whatever it asked for.
+  kNewestVersionPulled = 37,  // server/shard/parameters/parameter_publisher
+  // A snapshot reads a version on a disk that a step has overwritten.
+  kFrozenVersionOverwritten = 38,  // server/shard/snapshot/state_freeze
 };
 // clang-format on
 

@@ -144,6 +144,7 @@ std::vector<GroupNeeds> AddParameters(const v1::RegisterBody& body, size_t num_s
 absl::StatusOr<std::vector<ShardOffer>> OffersOf(v1::ShardConfig config, uint32_t count) {
   // A shard that does not run needs no directory.
   config.set_data_dir("-");
+  if (config.nvme_bytes() > 0) config.add_nvme_dirs("-");
   config.set_shm_sessions(shard::DefaultShmSessions(config.host_memory_bytes(), kOpenFiles));
   KAON_ASSIGN_OR_RETURN(config, shard::CompleteConfig(config));
   ShardOffer offer;
@@ -156,6 +157,8 @@ absl::StatusOr<std::vector<ShardOffer>> OffersOf(v1::ShardConfig config, uint32_
     offer.memory = {config.device_memory_bytes(), 0, 0};
   }
   offer.memory.staging_bytes = config.staging_bytes();
+  offer.memory.nvme_bytes = config.nvme_bytes();
+  offer.memory.nvme_staging_bytes = config.nvme_staging_bytes();
   return std::vector<ShardOffer>(count, offer);
 }
 
@@ -182,6 +185,12 @@ absl::StatusOr<std::vector<ShardOffer>> OffersOf(const v1::GetStatusResponse& cl
     offer.memory.staging_bytes = facts.staging_bytes();
     // A shard without a job uses what holds no tensor.
     v1::ShardConfig config;
+    for (const v1::TierStatus& tier : facts.tiers()) {
+      if (tier.path().empty()) continue;
+      offer.memory.nvme_bytes = tier.capacity_bytes();
+      offer.memory.nvme_staging_bytes = tier.staging_bytes();
+      config.set_nvme_staging_bytes(tier.staging_bytes());
+    }
     config.set_shm_sessions(shard::DefaultShmSessions(facts.capacity_bytes(), kOpenFiles));
     if (facts.memory_tier() == "host" || backend.first == "cpu") {
       offer.memory.reserved_bytes =
@@ -206,12 +215,14 @@ absl::StatusOr<Report> Run(const v1::JobDefinition& job, const std::vector<Shard
     verdict.elements = by_shard[i].elements;
     KAON_ASSIGN_OR_RETURN(kernels::Backend * backend, backends.Get(offers[i]));
     const auto shard = static_cast<uint32_t>(i);
-    verdict.refusal = shard::Admit(body, shard, *backend, offers[i].memory).status();
+    absl::StatusOr<shard::ShardNeeds> needs = shard::Admit(body, shard, *backend, offers[i].memory);
+    verdict.refusal = needs.status();
     // The needs, also of a job that does not fit.
     shard::ShardMemory unlimited = offers[i].memory;
     unlimited.capacity_bytes = std::numeric_limits<uint64_t>::max();
     unlimited.staging_bytes = std::numeric_limits<uint64_t>::max();
-    KAON_ASSIGN_OR_RETURN(verdict.needs, shard::Admit(body, shard, *backend, unlimited));
+    if (!needs.ok()) needs = shard::Admit(body, shard, *backend, unlimited);
+    KAON_ASSIGN_OR_RETURN(verdict.needs, std::move(needs));
     KAON_ASSIGN_OR_RETURN(
         verdict.disk_bytes,
         DiskBytes(offers[i], verdict.needs, by_shard[i].weight_bytes + by_shard[i].state_bytes));

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "proto/status_macros.h"
+#include "server/disk/block_file.h"
 #include "server/shard/gradients/gradient_accumulator.h"
 #include "server/shard/parameters/parameter_store.h"
 #include "server/tier/device_tier.h"
 #include "server/tier/host_tier.h"
+#include "server/tier/nvme_tier.h"
 
 namespace kaon::shard {
 
@@ -72,6 +75,24 @@ class SizesOnly final : public kernels::Backend {
   kernels::Backend& of_;
 };
 
+// A file that does not exist.
+class NoFile final : public disk::BlockFile {
+ public:
+  explicit NoFile(uint64_t size_bytes) : size_bytes_(size_bytes) {}
+
+  void Read(uint64_t, absl::Span<std::byte>, Done done) override { done(Missing()); }
+  void Write(uint64_t, absl::Span<const std::byte>, Done done) override { done(Missing()); }
+  absl::Status Sync() override { return Missing(); }
+  uint64_t size_bytes() const override { return size_bytes_; }
+  const std::string& path() const override { return path_; }
+
+ private:
+  static absl::Status Missing() { return absl::UnimplementedError("no file"); }
+
+  const uint64_t size_bytes_;
+  const std::string path_ = "the disk";
+};
+
 }  // namespace
 
 absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t shard,
@@ -84,12 +105,18 @@ absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t 
     tier = std::make_unique<tier::DeviceTier>(sizes, memory.capacity_bytes);
   }
   tier::TieredStore store(*tier);
+  NoFile file(memory.nvme_bytes);
+  disk::BlockFile* const files[] = {&file};
+  std::optional<tier::NvmeTier> nvme;
+  if (memory.nvme_bytes > 0) nvme.emplace(files, sizes, memory.nvme_staging_bytes);
   ShardNeeds needs;
   needs.reserved_bytes = tier->used_bytes();
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<ParameterStore> parameters,
-                        ParameterStore::Create({store}, sizes, registration, shard,
-                                               registration.placement().num_shards()));
+  KAON_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ParameterStore> parameters,
+      ParameterStore::Create({store, nvme.has_value() ? &*nvme : nullptr}, sizes, registration,
+                             shard, registration.placement().num_shards()));
   needs.tensor_bytes = tier->used_bytes() - needs.used_bytes();
+  if (nvme.has_value()) needs.nvme_bytes = nvme->used_bytes();
   KAON_RETURN_IF_ERROR(parameters->ReserveWorkspace());
   needs.workspace_bytes = tier->used_bytes() - needs.used_bytes();
   GradientAccumulatorOptions options;

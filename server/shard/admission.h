@@ -20,6 +20,9 @@ struct ShardMemory {
   uint64_t reserved_bytes = 0;
   // Bytes of gradients that may wait, over all workers.
   uint64_t staging_bytes = 0;
+  // Bytes of the file of parameters, and of the memory for those on their way; 0: no disk.
+  uint64_t nvme_bytes = 0;
+  uint64_t nvme_staging_bytes = 0;
 };
 
 // Bytes that a job takes of a shard's memory.
@@ -31,6 +34,8 @@ struct ShardNeeds {
   uint64_t workspace_bytes = 0;
   // Sums of gradients.
   uint64_t sum_bytes = 0;
+  // Both versions of the parameters on the disk; no memory.
+  uint64_t nvme_bytes = 0;
   // Ordered by parameter_id, as a shard that holds the job describes them.
   std::vector<v1::ParameterState> parameters;
 

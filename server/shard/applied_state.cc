@@ -200,8 +200,8 @@ absl::Status AppliedState::LoadWeights() {
   return absl::OkStatus();
 }
 
-// Rooms 7 and 8: version t of each parameter is written beside t - 1, then published. Parameters on
-// a disk are read ahead of their update, and written behind it.
+// Rooms 7 and 8: version t of each parameter is written while t - 1 stays, then published.
+// Parameters on a disk are read ahead of their update, and written behind it.
 absl::Status AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
   TraceGradients(record.plan().step().step());
   if (record.decision().outcome() == v1::OUTCOME_APPLY) parameters_->Prefetch();

@@ -51,8 +51,9 @@ class AppliedState {
   // ParameterStore::Create.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard, uint32_t num_shards);
 
-  // Changes the state as `record` decides, and tells the machine. Fails only if a file is no longer
-  // the one that the shard voted for, or a disk that holds state fails: the state is useless then.
+  // Changes the state as `record` decides, and tells the machine. After an error the state is
+  // useless: a file is no longer the one that the shard voted for, or a disk with parameters
+  // failed.
   absl::Status Apply(const v1::StepRecord& record);
 
   // Ends every use of the job's memory and releases it, because `job` was deleted.

@@ -16,6 +16,7 @@
 #include "server/config/check_range.h"
 #include "server/config/durability.h"
 #include "server/config/server_log.h"
+#include "server/disk/block_file.h"
 #include "server/journal/history.h"
 #include "server/shard/transport/shm_endpoint.h"
 
@@ -83,6 +84,43 @@ absl::Status CheckMemoryTier(const v1::ShardConfig& config) {
       "such as cuda:0");
 }
 
+// Requires nvme_bytes with nvme_dirs, and nothing of it without.
+absl::Status CompleteNvme(v1::ShardConfig& config) {
+  if (config.nvme_dirs().empty()) {
+    if (config.nvme_bytes() == 0 && config.nvme_staging_bytes() == 0) return absl::OkStatus();
+    const bool has_file = config.nvme_bytes() > 0;
+    return absl::InvalidArgumentError(
+        absl::StrCat(has_file ? "nvme_bytes" : "nvme_staging_bytes", " is ",
+                     has_file ? config.nvme_bytes() : config.nvme_staging_bytes(),
+                     ", must be 0 without nvme_dirs: set it to a directory of each disk"));
+  }
+  if (config.nvme_bytes() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nvme_bytes is 0, must be 1048576 .. ", kMaxBytes,
+                     " with nvme_dirs: the size of each file, in all ",
+                     "twice the weights and optimizer state that they hold"));
+  }
+  KAON_RETURN_IF_ERROR(CheckRange("nvme_bytes", config.nvme_bytes(), 1 << 20, kMaxBytes));
+  config.set_nvme_bytes(config.nvme_bytes() / disk::kBlockBytes * disk::kBlockBytes);
+  if (config.nvme_staging_bytes() == 0) {
+    config.set_nvme_staging_bytes(config.host_memory_bytes() / 4);
+  }
+  return CheckRange("nvme_staging_bytes", config.nvme_staging_bytes(), 1, kMaxBytes);
+}
+
+// Names all that takes of the memory and is no tensor.
+std::string ReservedText(const v1::ShardConfig& config) {
+  std::string text = "the history of steps";
+  if (config.shm_sessions() > 0) {
+    absl::StrAppend(&text, " and shm_sessions, ", config.shm_sessions(), " of ", kShmSessionBytes,
+                    " bytes");
+  }
+  if (config.nvme_staging_bytes() > 0) {
+    absl::StrAppend(&text, " and nvme_staging_bytes, ", config.nvme_staging_bytes());
+  }
+  return text;
+}
+
 // Returns the number of CPUs that this process may run on.
 uint32_t AvailableCpus() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
@@ -96,7 +134,8 @@ int DeviceOrdinal(const v1::ShardConfig& config) {
 }
 
 uint64_t ReservedBytes(const v1::ShardConfig& config) {
-  return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes;
+  return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes +
+         config.nvme_staging_bytes();
 }
 
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
@@ -115,18 +154,16 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
   KAON_RETURN_IF_ERROR(CheckRange("shm_sessions", config.shm_sessions(), 0, kMaxShmSessions));
+  KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
+  KAON_RETURN_IF_ERROR(CompleteNvme(config));
   // Sessions are allocated in addition to the tensors: no job may need their memory.
   if (config.host_memory_bytes() <= ReservedBytes(config)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
-        ReservedBytes(config), ", which the history of steps may take",
-        config.shm_sessions() == 0 ? ""
-                                   : absl::StrCat(" and shm_sessions, ", config.shm_sessions(),
-                                                  " of ", kShmSessionBytes, " bytes")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
+                     ReservedBytes(config), ", which ", ReservedText(config), " may take"));
   }
   KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
-  KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
   KAON_RETURN_IF_ERROR(
       CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
   KAON_RETURN_IF_ERROR(

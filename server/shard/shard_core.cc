@@ -2,10 +2,12 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "job/settings.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -29,6 +31,29 @@ void AddProductForms(const kernels::Backend& backend, v1::DescribeShardResponse&
     added.set_batch(form.batch);
     added.set_form(std::move(form.form));
   }
+}
+
+uint64_t NumIn(absl::string_view tier, const ParameterStore* parameters) {
+  if (parameters == nullptr) return 0;
+  return std::count_if(parameters->parameters().begin(), parameters->parameters().end(),
+                       [tier](const StoredParameter& one) { return one.home->name() == tier; });
+}
+
+void AddDisk(const tier::NvmeTier& nvme, v1::TierStatus& status) {
+  const tier::NvmeTier::Counters counters = nvme.counters();
+  status.set_name(std::string(nvme.name()));
+  status.set_capacity_bytes(nvme.capacity_bytes());
+  status.set_used_bytes(nvme.used_bytes());
+  status.set_path(nvme.paths());
+  status.set_staging_bytes(nvme.staging_bytes());
+  status.set_read_bytes(counters.read_bytes);
+  status.set_written_bytes(counters.written_bytes);
+  status.set_read_seconds(absl::ToDoubleSeconds(counters.read_time));
+  status.set_write_seconds(absl::ToDoubleSeconds(counters.write_time));
+  status.set_hits(counters.hits);
+  status.set_misses(counters.misses);
+  status.set_waited_seconds(absl::ToDoubleSeconds(counters.waited));
+  status.set_seconds(absl::ToDoubleSeconds(counters.age));
 }
 
 }  // namespace
@@ -284,6 +309,21 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_state_digest(digests.state +
                             state_.parameters()->PositionDigest(machine_.applied_position()));
   return response;
+}
+
+std::vector<v1::TierStatus> ShardCore::Tiers() const {
+  std::vector<v1::TierStatus> tiers(1);
+  tiers[0].set_name(options_.backend->memory_tier());
+  tiers[0].set_capacity_bytes(options_.store->capacity_bytes());
+  tiers[0].set_used_bytes(options_.store->used_bytes());
+  if (options_.nvme != nullptr) {
+    AddDisk(*options_.nvme, tiers.emplace_back());
+    tiers.back().set_disk_bytes(options_.nvme_disk_bytes);
+  }
+  for (v1::TierStatus& tier : tiers) {
+    tier.set_parameters(NumIn(tier.name(), state_.parameters()));
+  }
+  return tiers;
 }
 
 }  // namespace kaon::shard

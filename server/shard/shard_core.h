@@ -103,6 +103,9 @@ class ShardCore {
 
   // Describes the shard. NOT_FOUND if it does not hold `job`; an empty name means any job, or none.
   absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job);
+  // Describes its memory, and its disk if it has one. The rest of the description does not change
+  // with time.
+  std::vector<v1::TierStatus> Tiers() const;
   // Returns statistics of one parameter, and does not speculate on it for the next steps: a caller
   // that asks again sees its newest update. NOT_FOUND as Describe, before registration, and naming
   // a parameter of another shard.

@@ -22,6 +22,8 @@ struct ShardCoreOptions {
   kernels::Backend* backend = nullptr;
   // Gets the parameters that find no room in the store's memory; null: there must be room.
   tier::NvmeTier* nvme = nullptr;
+  // Size in bytes of the file system that has its file, as the shard shows it.
+  uint64_t nvme_disk_bytes = 0;
   // Budget of the host memory that a device's gradients are journaled from; null: they are not. Not
   // used where the backend computes on the host.
   tier::StateTier* staging = nullptr;

@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,7 @@
 #include "server/disk/device_error.h"
 #include "server/disk/posix_directory.h"
 #include "server/disk/private_directory.h"
+#include "server/disk/threaded_block_file.h"
 #include "server/journal/disk_journal.h"
 #include "server/journal/history.h"
 #include "server/journal/identity_file.h"
@@ -58,39 +61,11 @@ constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
 constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
 // Journal, snapshot and checkpoint at once, and what libraries open now and then.
 constexpr size_t kOwnDescriptors = 12;
+// File of parameters in each of nvme_dirs.
+constexpr char kNvmeFile[] = "kaon-parameters";
 // Overrides the bytes of a journal segment. No setting has them, as no job gains by another size;
 // tests/crash ends segments every few steps.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
-
-// Checks that this durability mode wrote the newest snapshot. A journal is read in the mode that it
-// was written in: modes differ in the votes that they write.
-absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
-                       const ShardCore::Options& options) {
-  const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
-  if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
-  if (!snapshot.ok()) return absl::OkStatus();
-  const v1::ShardState& written = snapshot->facts.state;
-  if ((written.interval_steps() > 0) == (options.interval_steps > 0)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("data_dir ", directory.path(), " was written with durability ",
-                   config::DurabilityText(written.durability(), written.interval_steps()),
-                   ", it is ", config::DurabilityText(options.durability, options.interval_steps),
-                   " now; the way from one to the other is a checkpoint"));
-}
-
-// Checks that this build wrote the newest snapshot. Protocol.md section 3: "recorded, and resuming
-// across a change needs an explicit flag". The snapshot tells even without the file `written_by`.
-absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
-                        const v1::CheckpointFile& present) {
-  const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
-  if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
-  if (!snapshot.ok()) return absl::OkStatus();
-  const std::string what = absl::StrCat("data_dir ", directory.path());
-  for (const v1::CheckpointFile& file : snapshot->part.files()) {
-    KAON_RETURN_IF_ERROR(checkpoint::CheckSameBits(what, file, "this shard", present));
-  }
-  return absl::OkStatus();
-}
 
 // Writes the file `written_by`. Without room for it the shard serves all the same, and writes the
 // file at its next start (P18).
@@ -132,6 +107,9 @@ absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Prepare(v1::ShardConfi
   // A wrong path fails the start, not the first checkpoint.
   KAON_RETURN_IF_ERROR(
       config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
+  for (const std::string& directory : complete.nvme_dirs()) {
+    KAON_RETURN_IF_ERROR(config::CheckDirectory("nvme_dirs", directory, R_OK | W_OK | X_OK));
+  }
   KAON_RETURN_IF_ERROR(config::CheckDirectory("shm_dir", complete.shm_dir(), W_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
   KAON_RETURN_IF_ERROR(server->BuildBackend(complete));
@@ -162,8 +140,14 @@ absl::Status ShardServer::BuildBackend(const v1::ShardConfig& config) {
 absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
+  KAON_RETURN_IF_ERROR(BuildNvme(config));
   ShardCore::Options options;
   options.store = store_.get();
+  options.nvme = nvme_.get();
+  for (const std::string& directory : config.nvme_dirs()) {
+    std::error_code ignored;
+    options.nvme_disk_bytes += std::filesystem::space(directory, ignored).capacity;
+  }
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
   // The cpu backend computes, alone or together with a device.
@@ -207,6 +191,11 @@ absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
     store_ = std::make_unique<tier::TieredStore>(*host_tier_);
     return absl::OkStatus();
   }
+  if (!config.nvme_dirs().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "nvme_dirs is set, must be empty: ", backend_->memory_tier(), " holds the tensors, and ",
+        "parameters on a disk are stepped in host memory; set memory_tier to host"));
+  }
   host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
   const uint64_t capacity = backend_->capacity_bytes();
   if (capacity > 0 && bytes > capacity) {
@@ -218,6 +207,22 @@ absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
   if (bytes == 0) bytes = capacity > 0 ? capacity / 10 * 9 : std::numeric_limits<uint64_t>::max();
   device_tier_ = std::make_unique<tier::DeviceTier>(*backend_, bytes);
   store_ = std::make_unique<tier::TieredStore>(*device_tier_);
+  return absl::OkStatus();
+}
+
+absl::Status ShardServer::BuildNvme(const v1::ShardConfig& config) {
+  if (config.nvme_dirs().empty()) return absl::OkStatus();
+  std::vector<disk::BlockFile*> files;
+  for (const std::string& directory : config.nvme_dirs()) {
+    disk::ThreadedBlockFile::Options file;
+    file.path = absl::StrCat(directory, "/", kNvmeFile);
+    file.size_bytes = config.nvme_bytes();
+    KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::BlockFile> opened,
+                          disk::ThreadedBlockFile::Open(file));
+    files.push_back(opened.get());
+    nvme_files_.push_back(std::move(opened));
+  }
+  nvme_ = std::make_unique<tier::NvmeTier>(files, *backend_, config.nvme_staging_bytes());
   return absl::OkStatus();
 }
 
@@ -276,7 +281,9 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
                                             " is missing, there is a snapshot of position ",
                                             positions.front()));
   }
-  if (!positions.empty()) KAON_RETURN_IF_ERROR(CheckMode(directory, positions.front(), options));
+  if (!positions.empty())
+    KAON_RETURN_IF_ERROR(
+        CheckMode(directory, positions.front(), options.durability, options.interval_steps));
   if (!positions.empty() && !allow_other_build) {
     KAON_RETURN_IF_ERROR(CheckBuild(directory, positions.front(), options.written_by));
   }

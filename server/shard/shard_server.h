@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
+#include "server/disk/block_file.h"
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal.h"
 #include "server/journal/shard_directory.h"
@@ -28,6 +30,7 @@
 #include "server/shard/transport/shm_endpoint.h"
 #include "server/tier/device_tier.h"
 #include "server/tier/host_tier.h"
+#include "server/tier/nvme_tier.h"
 #include "server/tier/tiered_store.h"
 
 namespace grpc {
@@ -66,6 +69,8 @@ class ShardServer {
   absl::Status BuildBackend(const v1::ShardConfig& config);
   // Builds the memory of tensors, in the space that the backend computes on.
   absl::Status BuildTiers(const v1::ShardConfig& config);
+  // Opens the files of the parameters on disks.
+  absl::Status BuildNvme(const v1::ShardConfig& config);
   // Each builds the journal of one durability mode, and the loop that continues from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
   absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
@@ -102,6 +107,9 @@ class ShardServer {
   // Null if the backend computes in host memory.
   std::unique_ptr<tier::DeviceTier> device_tier_;
   std::unique_ptr<tier::TieredStore> store_;
+  // Empty and null without nvme_dirs.
+  std::vector<std::unique_ptr<disk::BlockFile>> nvme_files_;
+  std::unique_ptr<tier::NvmeTier> nvme_;
   std::unique_ptr<journal::ShardDirectory> directory_;
   std::optional<journal::IncarnationMarker> marker_;
   std::unique_ptr<StepLoop> loop_;

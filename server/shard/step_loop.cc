@@ -392,6 +392,7 @@ void StepLoop::Describe(const std::string& job,
       for (v1::EventCount& count : counts_.Happened()) {
         *response->add_events() = std::move(count);
       }
+      for (v1::TierStatus& tier : core_.Tiers()) *response->add_tiers() = std::move(tier);
       *response->mutable_journal() = journal_->Status();
       if (snapshots_ != nullptr) {
         *response->mutable_snapshot() = snapshots_->Status();

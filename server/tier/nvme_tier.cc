@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/disk/completion.h"
 #include "server/disk/device_error.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::tier {
 
@@ -26,8 +28,11 @@ absl::Status About(const std::string& unit, const absl::Status& status) {
 
 }  // namespace
 
-NvmeTier::NvmeTier(disk::BlockFile& file, kernels::Backend& backend, uint64_t staging_bytes)
-    : file_(file), backend_(backend), staging_(backend, staging_bytes) {
+NvmeTier::NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& backend,
+                   uint64_t staging_bytes)
+    : backend_(backend), made_(SteadyNow()), staging_(backend, staging_bytes) {
+  CHECK(!files.empty());
+  for (disk::BlockFile* file : files) files_.push_back({file, 0});
   CHECK(backend.space() == kernels::Space::kHost);
 }
 
@@ -37,31 +42,36 @@ absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_by
                                      const std::vector<uint64_t>& state_bytes) {
   uint64_t largest = weight_bytes;
   for (const uint64_t bytes : state_bytes) largest = std::max(largest, bytes);
-  if (largest > file_.size_bytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat("unit ", name, ": a tensor takes ", largest,
-                                                     " bytes of ", file_.path(), ", which has ",
-                                                     file_.size_bytes(), "; raise --nvme-bytes"));
+  MutexLock lock(mu_);
+  File& file = *std::max_element(files_.begin(), files_.end(), [](const File& a, const File& b) {
+    return a.file->size_bytes() - a.used_bytes < b.file->size_bytes() - b.used_bytes;
+  });
+  const uint64_t size = file.file->size_bytes();
+  if (largest > size) {
+    return absl::ResourceExhaustedError(absl::StrCat("a tensor takes ", largest, " bytes of ",
+                                                     file.file->path(), ", which has ", size,
+                                                     "; raise --nvme-bytes"));
   }
   Unit unit;
   unit.layout = UnitLayout(weight_bytes, state_bytes);
   unit.name = name;
-  MutexLock lock(mu_);
   const uint64_t bytes = 2 * unit.layout.version_bytes();
-  const uint64_t left = file_.size_bytes() - used_bytes_;
+  const uint64_t left = size - file.used_bytes;
   if (bytes > left) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "unit ", name, ": its two versions take ", bytes, " bytes of ", file_.path(),
-        ", which has ", left, " of ", file_.size_bytes(), " left; raise --nvme-bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat("its two versions take ", bytes, " bytes of ",
+                                                     file.file->path(), ", which has ", left,
+                                                     " of ", size, " left; raise --nvme-bytes"));
   }
   const uint64_t memory_bytes = UnitMemory::BytesFor(unit.layout.memory_bytes());
   const uint64_t twice = 2 * memory_bytes;
   if (twice > staging_.most_bytes()) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "unit ", name, ": it takes ", memory_bytes, " bytes of memory, and staging of ",
-        staging_.most_bytes(), " must hold it twice; raise --nvme-staging-bytes to ", twice));
+        "it takes ", memory_bytes, " bytes of memory, and staging of ", staging_.most_bytes(),
+        " must hold it twice; raise --nvme-staging-bytes to ", twice));
   }
-  unit.file_offset = used_bytes_;
-  used_bytes_ += bytes;
+  unit.file = file.file;
+  unit.file_offset = file.used_bytes;
+  file.used_bytes += Mutated(Mutation::kUnitsOverlap) ? bytes / 2 : bytes;
   units_.push_back(std::move(unit));
   return units_.size() - 1;
 }
@@ -77,7 +87,7 @@ void NvmeTier::Clear() {
   units_.clear();
   evictable_.clear();
   prefetched_.clear();
-  used_bytes_ = 0;
+  for (File& file : files_) file.used_bytes = 0;
 }
 
 void NvmeTier::Prefetch(absl::Span<const UnitId> units) {
@@ -154,9 +164,9 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched)
     if (!EvictOneLocked(evict_prefetched)) return false;
   }
   unit.memory = *std::move(memory);
-  unit.has_older = false;
+  if (!Mutated(Mutation::kOlderWeightsKept)) unit.has_older = false;
   const absl::Span<std::byte> bytes = unit.memory.bytes();
-  if (unit.num_versions == 0) {
+  if (unit.num_versions == 0 && !Mutated(Mutation::kStaleFileRead)) {
     std::memset(bytes.data(), 0, bytes.size());
     unit.phase = Phase::kReady;
     unit.was_read = false;
@@ -171,10 +181,13 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched)
 void NvmeTier::QueueLocked(UnitId id, bool is_write) {
   const Unit& unit = units_[id];
   const uint64_t place = unit.layout.version_in_memory(unit.newest);
-  queued_.push_back({id, is_write, unit.OffsetOf(unit.newest),
+  const bool other =
+      Mutated(is_write ? Mutation::kOtherVersionWritten : Mutation::kOlderVersionRead);
+  const int version = other ? 1 - unit.newest : unit.newest;
+  queued_.push_back({id, unit.file, is_write, unit.OffsetOf(version),
                      unit.memory.bytes().subspan(place, unit.layout.version_bytes())});
   ++transfers_;
-  writes_ += is_write ? 1 : 0;
+  (is_write ? writes_ : reads_).Start();
 }
 
 absl::Status NvmeTier::AwaitLocked(UnitId id, bool for_update) {
@@ -273,11 +286,11 @@ void NvmeTier::EndUpdate(UnitId id, bool commit) {
     while (!commit && unit.readers > 0) changed_.Wait(mu_);
     unit.is_updated = false;
     if (commit) {
-      unit.newest = 1 - unit.newest;
+      if (!Mutated(Mutation::kCommitForgotten)) unit.newest = 1 - unit.newest;
       unit.num_versions = std::min(unit.num_versions + 1, 2);
       unit.has_older = true;
-      unit.phase = Phase::kWriting;
-      QueueLocked(id, /*is_write=*/true);
+      unit.phase = Mutated(Mutation::kUnwrittenEvicted) ? Phase::kReady : Phase::kWriting;
+      if (unit.phase == Phase::kWriting) QueueLocked(id, /*is_write=*/true);
       NoteUseLocked(id);
     } else {
       // State may be changed. The file has the version.
@@ -301,9 +314,9 @@ void NvmeTier::StartTransfers() {
     }
     const auto done = [this, transfer](const absl::Status& status) { OnDone(transfer, status); };
     if (transfer.is_write) {
-      file_.Write(transfer.offset, transfer.memory, done);
+      transfer.file->Write(transfer.offset, transfer.memory, done);
     } else {
-      file_.Read(transfer.offset, transfer.memory, done);
+      transfer.file->Read(transfer.offset, transfer.memory, done);
     }
   }
 }
@@ -322,7 +335,7 @@ void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
   MutexLock lock(mu_);
   // Last: Clear may return now, and the tier may end.
   --transfers_;
-  writes_ -= transfer.is_write ? 1 : 0;
+  (transfer.is_write ? writes_ : reads_).Stop();
   changed_.NotifyAll();
 }
 
@@ -347,7 +360,10 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
   const std::byte* const memory = unit.memory.bytes().data();
   const bool reads_file = failed.ok() && !has_it && !is_zeros;
   if (failed.ok() && has_it) ++unit.readers;
-  if (reads_file) ++unit.file_readers[version];
+  if (reads_file) {
+    ++unit.file_readers[version];
+    reads_.Start();
+  }
   NoteUseLocked(id);
   mu_.Unlock();
   if (!failed.ok()) return failed;
@@ -364,6 +380,7 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
       ReadFile(unit, version, place - layout.version_in_memory(version), to);
   MutexLock lock(mu_);
   --unit.file_readers[version];
+  reads_.Stop();
   if (disk::IsDeviceError(status)) failed_.Update(status);
   changed_.NotifyAll();
   return status;
@@ -380,7 +397,7 @@ absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
     const uint64_t count = std::min(to.size(), size - past);
     const uint64_t blocks = disk::RoundUpToBlocks(past + count);
     disk::Completion read;
-    file_.Read(offset - past, piece.bytes().first(blocks), read.Callback());
+    unit.file->Read(offset - past, piece.bytes().first(blocks), read.Callback());
     const absl::Status status = read.Wait();
     if (!status.ok()) return About(unit.name, status);
     std::memcpy(to.data(), piece.bytes().data() + past, count);
@@ -399,18 +416,43 @@ int NvmeTier::newest(UnitId unit) const {
 
 absl::Status NvmeTier::Flush() {
   MutexLock lock(mu_);
-  while (writes_ > 0) changed_.Wait(mu_);
+  while (writes_.in_progress() > 0) changed_.Wait(mu_);
   return failed_;
 }
 
 NvmeTier::Counters NvmeTier::counters() const {
   MutexLock lock(mu_);
-  return counters_;
+  Counters counters = counters_;
+  counters.read_time = reads_.total();
+  counters.write_time = writes_.total();
+  counters.age = SteadyNow() - made_;
+  return counters;
+}
+
+uint64_t NvmeTier::staging_bytes() const {
+  MutexLock lock(mu_);
+  return staging_.most_bytes();
 }
 
 uint64_t NvmeTier::used_bytes() const {
   MutexLock lock(mu_);
-  return used_bytes_;
+  uint64_t bytes = 0;
+  for (const File& file : files_) bytes += file.used_bytes;
+  return bytes;
+}
+
+uint64_t NvmeTier::capacity_bytes() const {
+  MutexLock lock(mu_);
+  uint64_t bytes = 0;
+  for (const File& file : files_) bytes += file.file->size_bytes();
+  return bytes;
+}
+
+std::string NvmeTier::paths() const {
+  MutexLock lock(mu_);
+  return absl::StrJoin(files_, ",", [](std::string* out, const File& file) {
+    absl::StrAppend(out, file.file->path());
+  });
 }
 
 }  // namespace kaon::tier

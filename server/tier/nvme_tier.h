@@ -1,4 +1,4 @@
-// Parameters that live in a file on a disk and are in memory only while they are used. A unit is
+// Parameters that live in files on disks and are in memory only while they are used. A unit is
 // the weights and the optimizer state of one parameter. It has two versions in the file. An update
 // reads one and writes the other, so the older one stays whole. Memory for units, staging, is
 // bounded: the tier prefetches units in the order of a step and writes them after their update. A
@@ -21,6 +21,7 @@
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
 #include "server/disk/block_file.h"
+#include "server/tier/busy_time.h"
 #include "server/tier/unit_home.h"
 #include "server/tier/unit_memory.h"
 #include "server/tier/unit_pin.h"
@@ -38,11 +39,17 @@ class NvmeTier final : public UnitHome, private UnitPins {
     uint64_t misses = 0;
     // Time that pins waited for the disk or for room.
     absl::Duration waited;
+    // Time with at least one read, or write, in progress.
+    absl::Duration read_time;
+    absl::Duration write_time;
+    // Time since the tier was made.
+    absl::Duration age;
   };
 
-  // `backend` computes on host memory and allocates staging, of which `staging_bytes` are used at
-  // most. Both outlive the tier.
-  NvmeTier(disk::BlockFile& file, kernels::Backend& backend, uint64_t staging_bytes);
+  // Each unit is in one of `files`, one or more. `backend` computes on host memory and allocates
+  // staging, of which `staging_bytes` are used at most. All outlive the tier.
+  NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& backend,
+           uint64_t staging_bytes);
   // CHECKs that no pin is left. Blocks until the disk is done.
   ~NvmeTier() override;
 
@@ -85,12 +92,18 @@ class NvmeTier final : public UnitHome, private UnitPins {
 
   Counters counters() const;
   uint64_t used_bytes() const;
+  // Returns the bytes of all files.
+  uint64_t capacity_bytes() const;
+  uint64_t staging_bytes() const;
+  // Returns the paths of the files, for messages.
+  std::string paths() const;
 
  private:
   enum class Phase { kOnDisk, kReading, kReady, kWriting };
   struct Unit {
     UnitLayout layout;
     std::string name;
+    disk::BlockFile* file = nullptr;
     // Of version 0; version 1 follows.
     uint64_t file_offset = 0;
     // Returns the offset of a version in the file.
@@ -119,9 +132,14 @@ class NvmeTier final : public UnitHome, private UnitPins {
     uint64_t last_use = 0;
     uint64_t prefetch_order = 0;
   };
+  struct File {
+    disk::BlockFile* file = nullptr;
+    uint64_t used_bytes = 0;
+  };
   // One read or write that the file gets once the lock is released.
   struct Transfer {
     UnitId unit = 0;
+    disk::BlockFile* file = nullptr;
     bool is_write = false;
     uint64_t offset = 0;
     absl::Span<std::byte> memory;
@@ -145,15 +163,15 @@ class NvmeTier final : public UnitHome, private UnitPins {
   void OnDone(const Transfer& transfer, const absl::Status& status);
   absl::Status ReadFile(const Unit& unit, int version, uint64_t offset, absl::Span<std::byte> to);
 
-  disk::BlockFile& file_;
   kernels::Backend& backend_;
+  const absl::Time made_;
 
   mutable Mutex mu_;
   // Signaled after each transfer and each pin.
   CondVar changed_;
   StagingPool staging_ ABSL_GUARDED_BY(mu_);
   std::deque<Unit> units_ ABSL_GUARDED_BY(mu_);
-  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<File> files_ ABSL_GUARDED_BY(mu_);
   std::deque<UnitId> upcoming_ ABSL_GUARDED_BY(mu_);
   // Unused units by last use. Evicted from the front, before any of prefetched_.
   std::map<uint64_t, UnitId> evictable_ ABSL_GUARDED_BY(mu_);
@@ -163,11 +181,12 @@ class NvmeTier final : public UnitHome, private UnitPins {
   std::deque<Transfer> queued_ ABSL_GUARDED_BY(mu_);
   // Queued ones and those that the file has.
   int transfers_ ABSL_GUARDED_BY(mu_) = 0;
-  int writes_ ABSL_GUARDED_BY(mu_) = 0;
   // Pins that found no room.
   int waiting_for_room_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
   Counters counters_ ABSL_GUARDED_BY(mu_);
+  BusyTime reads_ ABSL_GUARDED_BY(mu_);
+  BusyTime writes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::tier

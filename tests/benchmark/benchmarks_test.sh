@@ -19,6 +19,7 @@ run muon_step --shapes 64x64,64x256 --small-matrices 2 --threads 2
 run push_pull --mebibytes 4 --workers 1,2 --tensors 10,100 --transports grpc,shm,tls --certificates "$certificates"
 run step_time --million-elements 1 --workers 1
 run journal_bandwidth --directory "$TEST_TMPDIR" --mebibytes 4
+run tier_step --directory "$TEST_TMPDIR" --million-elements 1 --side 64 --staging-mib 1
 RUNS=2 HIDDEN=64 BLOCKS=1 STEPS=2 PRESETS=default run shard_memory.sh
 
 python3 - "$TEST_TMPDIR" <<'PY'

@@ -7,7 +7,7 @@ usage() {
 Usage: tests/benchmark/run.sh [--json FILE] [--write] [--quick] [NAME]...
 
 Builds (opt) and runs the benchmarks NAME: optimizer_step, muon_step, push_pull, step_time, journal_bandwidth,
-shard_memory. Without a NAME it runs all of these. step_vs_torch needs Debian's python3-torch and runs only by name.
+tier_step, shard_memory. Without a NAME it runs all of these. step_vs_torch needs Debian's python3-torch and runs only by name.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_min, limit_max, limit_name, ratio, settings
   --write       writes the ratios into the table of docs/benchmarks.md, with machine, date and commit
   --quick       small sizes, to see that everything runs; the figures mean nothing
@@ -25,13 +25,13 @@ while [ $# -gt 0 ]; do
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift ;;
     --quick) quick=1 ;;
     --write) write=1 ;;
-    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | shard_memory | step_vs_torch) names+=("$1") ;;
+    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | tier_step | shard_memory | step_vs_torch) names+=("$1") ;;
     *) echo "run.sh: '$1' is no option and no benchmark; see --help" >&2; exit 2 ;;
   esac
   shift
 done
 [ -z "$quick" ] || [ -z "$write" ] || { echo "run.sh: figures of --quick are not for --write" >&2; exit 2; }
-[ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory)
+[ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth tier_step shard_memory)
 
 cd "$(dirname "$0")/../.."
 packages=()
@@ -59,6 +59,8 @@ for name in "${names[@]}"; do
     "step_time quick") options=(--million-elements 0) ;;
     "journal_bandwidth") options=(--directory "$work") ;;
     "step_vs_torch quick") options=(--million-elements 8) ;;
+    "tier_step") options=(--directory "$work") ;;
+    "tier_step quick") options=(--directory "$work" --million-elements 1 --side 64 --staging-mib 1) ;;
     "journal_bandwidth quick") options=(--directory "$work" --mebibytes 4) ;;
   esac
   .bazel/bin/tests/benchmark/"$name" --json "$work/$name.json" "${options[@]}"

@@ -31,6 +31,9 @@ constexpr double kDisksRead = 0.05;
 
 v1::JobDefinition JobOf(const ClusterOptions& options) {
   v1::JobDefinition job = TinyJob(options.num_workers);
+  if (options.nvme) {
+    for (v1::ParameterGroup& group : *job.mutable_groups()) group.set_tier(v1::TIER_NVME);
+  }
   if (!options.shrink && !options.fail) return job;
   job.set_worker_loss(options.shrink ? v1::WORKER_LOSS_POLICY_SHRINK : v1::WORKER_LOSS_POLICY_FAIL);
   job.set_worker_loss_seconds(1);

@@ -67,6 +67,8 @@ struct ClusterOptions {
   bool deletions = false;
   // Bits of gradients flip in memory while a journal is replayed; the digest must detect them.
   bool flips = false;
+  // Shards have a disk for parameters, and the groups of the job ask for it.
+  bool nvme = false;
   SeededBug bug = SeededBug::kNone;
   // Prints every event.
   bool trace = false;

@@ -45,6 +45,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
   options.deletions = !options.shrink && (mixed >> 48) % 4 == 0;
+  options.nvme = (mixed >> 56) % 3 == 0;
   return options;
 }
 
@@ -81,6 +82,7 @@ std::string Describe(const ClusterOptions& options) {
                     " steps)");
   }
   if (options.deletions) absl::StrAppend(&text, ", deletions");
+  if (options.nvme) absl::StrAppend(&text, ", parameters on disks");
   if (options.flips) absl::StrAppend(&text, ", flipped bits");
   if (options.skewed_clocks) absl::StrAppend(&text, ", skewed clocks");
   if (options.bug != SeededBug::kNone) {

@@ -38,7 +38,7 @@ FOLDERS = {
 }
 # The same inside server/: leaves, and the two programs that are built of them and never of each other.
 SERVER_FOLDERS = {
-    "tier": {"disk", "tier"},
+    "tier": {"disk", "mutation", "tier"},
     "disk": {"disk"},
     "mutation": {"mutation"},
     "journal": {"disk", "journal", "mutation"},

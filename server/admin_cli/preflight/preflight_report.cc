@@ -42,6 +42,7 @@ Json ShardJson(uint32_t shard, const ShardVerdict& verdict) {
           {"tensor_bytes", needs.tensor_bytes},
           {"workspace_bytes", needs.workspace_bytes},
           {"gradient_sum_bytes", needs.sum_bytes},
+          {"nvme_bytes", needs.nvme_bytes},
           {"reserved_bytes", needs.reserved_bytes},
           {"used_bytes", needs.used_bytes()},
           {"capacity_bytes", offer.memory.capacity_bytes},
@@ -92,6 +93,7 @@ std::string ShardsText(const preflight::Report& report, bool wide) {
                                    {"PARAMETERS", Align::kRight},
                                    {"ELEMENTS", Align::kRight},
                                    {"STAGING", Align::kRight},
+                                   {"NVME", Align::kRight},
                                    {"DURABILITY"},
                                    {"BACKEND"},
                                    {"THREADS", Align::kRight}});
@@ -113,7 +115,8 @@ std::string ShardsText(const preflight::Report& report, bool wide) {
     if (wide) {
       row.insert(row.end(), {OrDash(offer.address), absl::StrCat(needs.parameters.size()),
                              absl::StrCat(verdict.elements), Bytes(offer.memory.staging_bytes),
-                             offer.durability, offer.backend, absl::StrCat(offer.threads)});
+                             Bytes(needs.nvme_bytes), offer.durability, offer.backend,
+                             absl::StrCat(offer.threads)});
     }
     table.AddRow(row);
   }

@@ -243,7 +243,10 @@ absl::Status ParameterPublisher::CopyUnlocked(const Parameter& parameter, int i,
   parameter.mu.Unlock();
   absl::Status status;
   if (memory.empty()) {
-    status = CopyFromDisk(parameter.Weights(i), range);
+    const int read = Mutated(Mutation::kNewestVersionPulled)
+                         ? parameter.source.home->newest(parameter.source.unit)
+                         : i;
+    status = CopyFromDisk(parameter.Weights(read), range);
   } else {
     Copy(rounded.get(), memory, range);
   }

@@ -101,8 +101,8 @@ class ParameterPublisher {
   absl::StatusOr<tier::UnitReadPin> PinNewest(uint32_t parameter_id) const;
   // Returns whether readers may still have the version before the newest.
   bool HasPrevious(uint32_t parameter_id) const;
-  // Pins the newest version, and memory for the next one. What that overwrites is invalid from now
-  // on. Blocks while readers copy their current chunk of it. Errors are those of the home.
+  // Pins the newest version, and memory for the next one. The version that it overwrites is invalid
+  // from now on. Blocks while readers copy their current chunk of it. Errors are those of the home.
   absl::StatusOr<tier::UnitUpdatePin> BeginWrite(uint32_t parameter_id);
   // Commits what was written, and publishes it as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step, tier::UnitUpdatePin written);
@@ -129,7 +129,7 @@ class ParameterPublisher {
 
     const Source source;
     mutable Mutex mu;
-    // By the number of the unit's version.
+    // The index is the number of the unit's version.
     std::array<Version, 2> versions ABSL_GUARDED_BY(mu);
     PinnedVersions pinned ABSL_GUARDED_BY(mu);
     // Used for a device only.

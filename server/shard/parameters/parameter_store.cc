@@ -8,13 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
+#include "job/names.h"
 #include "job/norm_use.h"
 #include "job/rule_config.h"
 #include "job/validation.h"
 #include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/shard/parameters/home_choice.h"
 #include "server/tier/host_tier.h"
 
 namespace kaon::shard {
@@ -76,6 +76,32 @@ uint64_t SlotsDigest(kernels::Backend& backend, uint32_t parameter_id,
     digest += backend.Digest(parameter_id, static_cast<uint32_t>(i) + 1, slots[i]);
   }
   return digest;
+}
+
+// Returns what a group asks for. INVALID_ARGUMENT if this shard has no such tier.
+absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group, bool has_disk,
+                                const kernels::Backend& backend) {
+  const bool on_host = backend.space() == kernels::Space::kHost;
+  absl::string_view missing;
+  switch (group.tier()) {
+    case v1::TIER_HOST:
+      if (on_host) return HomeWish::kMemory;
+      missing = "computes on the memory of a device; start it with --memory-tier host";
+      break;
+    case v1::TIER_DEVICE:
+      if (!on_host) return HomeWish::kMemory;
+      missing = "computes on the memory of the host; start it with --device";
+      break;
+    case v1::TIER_NVME:
+      if (has_disk) return HomeWish::kDisk;
+      missing = "has no disk for parameters; start it with --nvme-dirs and --nvme-bytes";
+      break;
+    default:
+      return HomeWish::kNone;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("group ", group.name(), " has tier ",
+                                                 job::NameOf(group.tier()), ", and this shard ",
+                                                 missing, ", or leave the tier unset"));
 }
 
 absl::Status Compare(const StoredParameter& parameter, absl::string_view what, uint64_t is,
@@ -148,6 +174,8 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   if (spec.frozen()) return absl::OkStatus();
   parameter.group = job::GroupIndex(job, placement.group());
   parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
+  KAON_ASSIGN_OR_RETURN(parameter.wish,
+                        WishOf(job.groups(parameter.group), nvme_ != nullptr, backend_));
   KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
   parameter.state_slots = kernels::StateSlots(*parameter.rule, parameter.shape);
   // Both are of zeros, an element for each word of 32 bits.
@@ -161,21 +189,21 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
 
 std::vector<bool> ParameterStore::ChooseDisk() {
   if (nvme_ == nullptr) return std::vector<bool>(parameters_.size());
-  std::vector<HomeBytes> homes;
-  // What parameters need in memory, wherever they live.
+  std::vector<HomeNeeds> homes;
+  // All parameters need this memory, wherever they live.
   uint64_t fixed = MostWorkspace(StepOrder(false)).first;
   fixed = std::max(fixed, MostWorkspace(StepOrder(true)).first);
   for (const StoredParameter& parameter : parameters_) {
-    HomeBytes& bytes = homes.emplace_back();
+    HomeNeeds& needs = homes.emplace_back();
+    needs.wish = parameter.wish;
     const uint64_t weights = tier::HostExtentBytes(parameter.weight_bytes());
-    bytes.held = weights * (parameter.rule.has_value() ? 2 : 1);
+    needs.held = weights * (parameter.rule.has_value() ? 2 : 1);
     for (const kernels::StateSlot& slot : parameter.state_slots) {
-      bytes.held += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
+      needs.held += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
     }
-    if (!parameter.rule.has_value()) continue;
-    bytes.moved = 2 * (bytes.held - weights);
-    // The sum of its gradients.
+    // The sum of its gradients, or of its initial weights.
     fixed += weights;
+    if (parameter.rule.has_value()) needs.moved = 2 * (needs.held - weights);
   }
   const uint64_t free = store_.capacity_bytes() - store_.used_bytes();
   return shard::ChooseDisk(homes, free - std::min(free, fixed));
@@ -359,6 +387,7 @@ std::vector<v1::ParameterState> ParameterStore::Describe() const {
     state.set_state_bytes(parameter.state_bytes);
     state.set_updates_applied(parameter.updates_applied);
     state.set_newton_schulz_updates(parameter.newton_schulz_updates);
+    state.set_tier(std::string(parameter.home->name()));
   }
   return described;
 }

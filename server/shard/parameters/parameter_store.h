@@ -18,6 +18,7 @@
 #include "kernels/backend.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/region.h"
+#include "server/shard/parameters/home_choice.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_trace.h"
 #include "server/tier/memory_home.h"
@@ -35,6 +36,8 @@ struct StoredParameter {
   // Index of its group; -1 for a frozen parameter, which has no rule and no state.
   int group = -1;
   std::optional<kernels::RuleConfig> rule;
+  // The place that its group asks for.
+  HomeWish wish = HomeWish::kNone;
   // Weights, and optimizer state in the order of kernels::StateSlots.
   tier::UnitHome* home = nullptr;
   tier::UnitId unit = 0;
@@ -75,7 +78,7 @@ struct StateDigests {
 
 class ParameterStore {
  public:
-  // Where parameters may live. All outlive the store of parameters.
+  // Places of parameters. All outlive the store.
   struct Homes {
     // The memory that the backend computes on.
     tier::TieredStore& memory;
@@ -99,8 +102,8 @@ class ParameterStore {
   static std::vector<kernels::SizedUpdate> SizedUpdates(
       absl::Span<StoredParameter* const> parameters);
 
-  // Returns all parameters in the order of the next step, and reverses the order of the step after
-  // it if some are on a disk: those that were stepped last are still in memory.
+  // Returns all parameters in the order of the next step. If some are on a disk, the step after it
+  // has the reverse order: it begins with those that are still in memory.
   std::vector<StoredParameter*> TakeStepOrder();
   // Reads the parameters of the next step ahead, as far as there is room.
   void Prefetch();

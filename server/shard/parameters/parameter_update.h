@@ -40,7 +40,7 @@ class ParameterUpdate {
 struct DecidedUpdate {
   StoredParameter* parameter;
   ParameterUpdate update;
-  // What BeginWrite returned.
+  // BeginWrite returned it.
   tier::UnitUpdatePin pinned;
   // Result of weights computed before the decision; only the state remains to be updated.
   std::optional<kernels::UpdateResult> ahead;

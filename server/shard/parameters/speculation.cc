@@ -56,7 +56,7 @@ void Speculation::ComputeOne(const ParameterStore& parameters, const v1::Placeme
   if (gradient.empty()) return;
   const ParameterUpdate update(parameters.Get(id), step_,
                                placement.parameters(static_cast<int>(id)), 1, gradient);
-  // What is not committed stays in the memory that the step's own pin gets.
+  // The step's own pin gets the same memory, although this one is dropped.
   const absl::StatusOr<tier::UnitUpdatePin> pinned = publisher_.BeginWrite(id);
   if (!pinned.ok()) return;
   kernels::Update weights = update.ForBackend(kernels::UpdatePart::kWeights, *pinned);

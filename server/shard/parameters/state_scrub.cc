@@ -9,7 +9,7 @@ namespace kaon::shard {
 
 namespace {
 
-// Returns the bytes to scrub. What is on a disk is checked whenever it was read.
+// Returns the bytes to scrub. Parameters on a disk are checked after each read instead.
 int64_t BytesOf(const StoredParameter& parameter) {
   if (!parameter.is_in_memory()) return 0;
   auto bytes = static_cast<int64_t>(parameter.weight_bytes());

@@ -19,15 +19,15 @@ namespace kaon::shard {
 using FillTensor =
     absl::FunctionRef<absl::Status(const v1::CheckpointTensor& tensor, kernels::Region to)>;
 
-// Calls `fill` for each of `tensors`, in their order, except that those of a parameter on a disk
-// are read one after the other, at the end: there is memory for a few such parameters at once. Once
-// a parameter has its last tensor, notes its digests and publishes its weights as version `step`.
-// Calls `before_write` with each parameter, and the version of its unit, before that is written.
-// Errors are those of `fill` and of a disk; the state is useless then.
-absl::Status LoadTensors(
-    std::vector<const v1::CheckpointTensor*> tensors, uint64_t step, ParameterStore& store,
-    ParameterPublisher& publisher,
-    absl::FunctionRef<void(uint32_t parameter_id, int version)> before_write, FillTensor fill);
+// Calls `fill` for each of `tensors`, in their order. Parameters on a disk come last, one after the
+// other, because there is memory for a few of them only. Once a parameter has its last tensor,
+// notes its digests and publishes its weights as version `step`. Calls `before_write` with each
+// parameter, and the version of its unit, before that is written. Errors are those of `fill` and of
+// a disk; the state is useless then.
+absl::Status LoadTensors(std::vector<const v1::CheckpointTensor*> tensors, uint64_t step,
+                         ParameterStore& store, ParameterPublisher& publisher,
+                         absl::FunctionRef<void(uint32_t parameter_id, int version)> before_write,
+                         FillTensor fill);
 
 }  // namespace kaon::shard
 

@@ -12,6 +12,7 @@
 #include "kernels/mutex.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/mutation/mutation.h"
 #include "server/tier/backend_memory.h"
 
 namespace kaon::shard {
@@ -121,6 +122,7 @@ class StateFreeze::Tensors {
     if (tensor.is_read() || tensor.is_copied()) return false;
     // State in memory is updated in place; on a disk, each version has its own.
     const bool in_place = tensor.live.tensor > 0 && !tensor.live.memory().empty();
+    if (Mutated(Mutation::kFrozenVersionOverwritten)) return in_place;
     return in_place || tensor.live.version == version;
   }
   absl::Status CopyOut(const Tensor& tensor, uint64_t offset, absl::Span<std::byte> to) {

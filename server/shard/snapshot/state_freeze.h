@@ -1,6 +1,6 @@
 // The state of a shard right after one log entry, read while later entries are applied. A tensor
-// not read yet is copied in the backend's memory before it is overwritten, within a budget. On a
-// disk, that is not before the second step after the freeze. Beyond the budget, or without memory
+// not read yet is copied in the backend's memory before it is overwritten, within a budget. A disk
+// keeps it until the second step after the freeze. Beyond the budget, or without memory
 // for the copy, the step waits for the reader. StateFreeze is the reader's end: its owner writes a
 // snapshot or a checkpoint on one thread, which may differ from the step thread. FreezeList is the
 // step's end, owned by AppliedState. Neither knows files.

@@ -43,6 +43,24 @@ TEST(AdmissionTest, TensorsCountAsAShardAllocatesThem) {
   EXPECT_TRUE(absl::StrContains(refused.message(), "raise --host-memory-bytes")) << refused;
 }
 
+// Half of the memory goes to sums, workspace and a few parameters; the rest is on the disk.
+TEST(AdmissionTest, WhatFindsNoRoomInMemoryIsOnTheDisk) {
+  const auto cpu = Cpu();
+  const v1::RegisterBody job = Register(coordinator::TestJob());
+  const ShardNeeds all = Admit(job, 0, *cpu, {kGiB, 0, kGiB}).value();
+  ShardMemory memory = {all.used_bytes() - 64, 0, kGiB};
+  EXPECT_EQ(Admit(job, 0, *cpu, memory).status().code(), absl::StatusCode::kResourceExhausted);
+  memory.nvme_bytes = 1 << 20;
+  memory.nvme_staging_bytes = 1 << 20;
+  const ShardNeeds needs = Admit(job, 0, *cpu, memory).value();
+  EXPECT_LT(needs.tensor_bytes, all.tensor_bytes);
+  EXPECT_GT(needs.nvme_bytes, 0u);
+  EXPECT_EQ(needs.sum_bytes, all.sum_bytes);
+  memory.nvme_bytes = 8192;
+  EXPECT_TRUE(absl::StrContains(Admit(job, 0, *cpu, memory).status().message(),
+                                "raise --nvme-bytes"));
+}
+
 // 20 TB, more than this machine has.
 TEST(AdmissionTest, NothingIsAllocated) {
   v1::JobDefinition job = coordinator::TestJob();

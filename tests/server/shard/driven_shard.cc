@@ -44,6 +44,7 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_
   ShardCore::Options options;
   options.store = &memory_.store();
   options.backend = &memory_.backend();
+  options.nvme = memory_.nvme();
   options.staging = &memory_.host();
   options.pull_cache = &memory_.host();
   options.written_by =

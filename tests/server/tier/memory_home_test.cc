@@ -51,7 +51,7 @@ TEST_F(MemoryHomeTest, AnUpdateWritesTheOtherWeightsAndTheSameState) {
   }
 }
 
-// What a dropped update wrote stays for the next one, and nobody sees it.
+// The next update finds the bytes of a dropped one, and nobody else sees them.
 TEST_F(MemoryHomeTest, ADroppedUpdateKeepsTheNewestVersion) {
   const UnitId unit = *home_->Add({"w", 8, {}, false});
   home_->PinForUpdate(unit)->next_weights().host_floats()[0] = 5;

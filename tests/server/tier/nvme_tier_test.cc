@@ -147,7 +147,8 @@ class NvmeTierTest : public testing::Test {
   }
   void MakeTier(uint64_t staging_bytes) {
     tier_.reset();
-    tier_ = std::make_unique<NvmeTier>(*file_, backend_, staging_bytes);
+    disk::BlockFile* const files[] = {file_.get()};
+    tier_ = std::make_unique<NvmeTier>(files, backend_, staging_bytes);
   }
   // Units of weights of `weight_blocks` blocks and as much state.
   void AddUnits(size_t count, uint64_t weight_blocks) {
@@ -404,7 +405,7 @@ TEST_F(NvmeTierTest, RefusesUnitsThatDoNotFitWithTheArithmetic) {
   const absl::Status staging = tier_->Add("large", 4 * kBlockBytes, {4 * kBlockBytes}).status();
   EXPECT_EQ(staging.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(staging.message(),
-              HasSubstr(absl::StrCat("unit large: it takes ", 13 * kBlockBytes,
+              HasSubstr(absl::StrCat("it takes ", 13 * kBlockBytes,
                                      " bytes of memory, and staging of ", 20 * kBlockBytes,
                                      " must hold it twice; raise --nvme-staging-bytes to ",
                                      26 * kBlockBytes)));
@@ -421,6 +422,22 @@ TEST_F(NvmeTierTest, RefusesUnitsThatDoNotFitWithTheArithmetic) {
   EXPECT_EQ(tier_->used_bytes(), used);
   tier_->Clear();
   EXPECT_EQ(tier_->used_bytes(), 0u);
+}
+
+// Each unit goes to the file with most room.
+TEST_F(NvmeTierTest, UnitsAreSpreadOverTheFiles) {
+  const auto other = *simulation::SimulatedBlockFile::Open(disk_, "other", kFileBytes / 2);
+  disk::BlockFile* const files[] = {file_.get(), other.get()};
+  tier_ = std::make_unique<NvmeTier>(files, backend_, Staging(2, 64));
+  EXPECT_EQ(tier_->capacity_bytes(), kFileBytes / 2 * 3);
+  EXPECT_EQ(tier_->paths(), file_->path() + "," + other->path());
+  AddUnits(24, 64);
+  EXPECT_THAT(tier_->Add("u24", 64 * kBlockBytes, {}).status().message(),
+              AllOf(HasSubstr("its two versions take "), HasSubstr("raise --nvme-bytes")));
+  for (int step = 0; step < 3; ++step) {
+    for (UnitId id = 0; id < 24; ++id) StepUnit(id);
+  }
+  for (UnitId id = 0; id < 24; ++id) ExpectNewest(id);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ preflight::Report Planned() {
   report.groups.push_back({"muon", "muon", 1, 6, 24, 24, 24, 24});
   report.total = report.groups[0];
   preflight::ShardVerdict& shard = report.shards.emplace_back();
-  shard.offer.memory = {1000, 10, 400};
+  shard.offer.memory.capacity_bytes = 1000;
+  shard.offer.memory.reserved_bytes = 10;
+  shard.offer.memory.staging_bytes = 400;
   shard.offer.backend = "cpu";
   shard.offer.durability = "journal";
   shard.needs.tensor_bytes = 72;
@@ -39,7 +41,7 @@ TEST(PreflightReportTest, JsonHasTheDocumentedKeysInOrder) {
             R"({"parameters":1,"elements":6,"weight_bytes":24,"next_weight_bytes":24,)"
             R"("state_bytes":24,"gradient_sum_bytes":24},"shards":[{"shard":0,"address":"",)"
             R"("parameters":0,"elements":6,"tensor_bytes":72,"workspace_bytes":5,)"
-            R"("gradient_sum_bytes":24,"reserved_bytes":10,"used_bytes":111,)"
+            R"("gradient_sum_bytes":24,"nvme_bytes":0,"reserved_bytes":10,"used_bytes":111,)"
             R"("capacity_bytes":1000,"durability":"journal","disk_bytes":7,"backend":"cpu",)"
             R"("threads":1,"fits":false,"problem":"no room"}],"largest_matrix":null,)"
             R"("push_bytes":24,"pull_bytes":24,"staging_bytes_per_worker":100})");

@@ -1,5 +1,6 @@
 #include "tests/server/shard/agreement/plans.h"
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +77,10 @@ v1::RegisterBody MakeRegistration() {
   scalars->set_name("scalars");
   scalars->set_rule(v1::RULE_ADAMW);
   scalars->set_lr(0.001);
+  const char* memory = std::getenv("KAON_TEST_MEMORY");
+  if (memory != nullptr && std::string(memory) == "nvme") {
+    for (v1::ParameterGroup& group : *job.mutable_groups()) group.set_tier(v1::TIER_NVME);
+  }
   job.set_matrix_group("matrices");
   job.set_scalar_group("scalars");
   job.set_world_size(2);

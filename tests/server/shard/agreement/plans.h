@@ -11,7 +11,7 @@ namespace kaon::shard {
 v1::Ballot MakeBallot(uint64_t counter);
 
 // Returns a job of two ranks with parameters w (2x3, muon), b (4, adamw) and f (5, frozen), all on
-// shard 0 of 1.
+// shard 0 of 1. With KAON_TEST_MEMORY=nvme, w and b ask for a disk.
 v1::RegisterBody MakeRegistration();
 
 // Returns the plan of position 1.

@@ -11,8 +11,14 @@ namespace kaon::shard {
 bool ShardMemory::is_device() {
   const char* memory = std::getenv("KAON_TEST_MEMORY");
   if (memory == nullptr) return false;
-  CHECK_EQ(std::string(memory), "device");
-  return true;
+  const std::string mode = memory;
+  CHECK(mode == "device" || mode == "nvme") << mode;
+  return mode == "device";
+}
+
+bool ShardMemory::is_nvme() {
+  const char* memory = std::getenv("KAON_TEST_MEMORY");
+  return memory != nullptr && std::string(memory) == "nvme";
 }
 
 kernels::BackendOptions ShardMemory::Reference() {
@@ -32,6 +38,12 @@ ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions option
   }
   store_ = std::make_unique<tier::TieredStore>(on_device ? *device_
                                                          : static_cast<tier::StateTier&>(host_));
+  if (!is_nvme()) return;
+  constexpr uint64_t kFileBytes = uint64_t{1} << 20;
+  constexpr uint64_t kStagingBytes = uint64_t{40} << 10;
+  file_ = simulation::SimulatedBlockFile::Open(disk_, "parameters", kFileBytes).value();
+  disk::BlockFile* const files[] = {file_.get()};
+  nvme_ = std::make_unique<tier::NvmeTier>(files, *backend_, kStagingBytes);
 }
 
 std::unique_ptr<tier::StateTier> ShardMemory::NewTier(uint64_t capacity_bytes) {

@@ -19,6 +19,12 @@ TEST(HomeChoiceTest, MemoryGoesToThoseThatWouldMoveMostPerByte) {
   EXPECT_THAT(ChooseDisk({{4, 0}, {12, 16}, {16, 24}}, 3), ElementsAre(true, true, true));
 }
 
+TEST(HomeChoiceTest, WishesAreMetFirst) {
+  EXPECT_THAT(ChooseDisk({{16, 24}, {16, 24, HomeWish::kMemory}, {16, 24, HomeWish::kDisk}}, 20),
+              ElementsAre(true, false, true));
+  EXPECT_THAT(ChooseDisk({{16, 24, HomeWish::kMemory}, {4, 0}}, 3), ElementsAre(false, true));
+}
+
 TEST(HomeChoiceTest, EqualRatiosAreKeptInTheirOrder) {
   EXPECT_THAT(ChooseDisk({{16, 24}, {32, 48}, {16, 24}}, 33), ElementsAre(false, true, false));
   EXPECT_THAT(ChooseDisk({{16, 24}, {32, 48}, {16, 24}}, 48), ElementsAre(false, false, true));

@@ -1,0 +1,229 @@
+// Measures a step of parameters that live in a file: read ahead, updated, and written behind, as a
+// shard does. The limit is the file: as many bytes in reads alone or in writes alone, whichever is
+// slower, measured in turn. A second row compares the same step in memory. One process.
+#include <glog/logging.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/optimizer_rule.h"
+#include "kernels/steady_clock.h"
+#include "server/disk/completion.h"
+#include "server/disk/threaded_block_file.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/memory_home.h"
+#include "server/tier/nvme_tier.h"
+#include "tests/benchmark/measurement.h"
+
+namespace kaon::tier {
+namespace {
+
+struct Settings {
+  std::string directory = ".";
+  std::string rule = "adamw";
+  uint64_t million_elements = 64;
+  // Elements of one parameter.
+  uint64_t side = 1024;
+  uint64_t staging_mib = 256;
+  int threads = 2;
+  int rounds = 5;
+};
+
+// Equal parameters in one home.
+class Parameters {
+ public:
+  Parameters(const Settings& settings, kernels::Backend& backend)
+      : backend_(backend), shape_({settings.side, settings.side}) {
+    if (settings.rule == "muon") rule_ = kernels::MuonConfig();
+    count_ = (settings.million_elements << 20) / (settings.side * settings.side);
+    slots_ = kernels::StateSlots(rule_, shape_);
+    gradient_.assign(settings.side * settings.side, 1e-3f);
+  }
+
+  uint64_t weight_bytes() const { return gradient_.size() * sizeof(float); }
+  std::vector<uint64_t> state_bytes() const {
+    std::vector<uint64_t> bytes;
+    for (const auto& slot : slots_) bytes.push_back(static_cast<uint64_t>(slot.num_bytes));
+    return bytes;
+  }
+  uint64_t count() const { return count_; }
+  uint64_t elements() const { return count_ * gradient_.size(); }
+  // Bytes of one version of all parameters.
+  uint64_t version_bytes() const {
+    uint64_t bytes = weight_bytes();
+    for (const uint64_t state : state_bytes()) bytes += state;
+    return count_ * bytes;
+  }
+
+  // Updates all of them, in turns from the first and from the last one on.
+  void Step(UnitHome& home) {
+    std::vector<UnitId> order(count_);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = reversed_ ? count_ - 1 - i : i;
+    reversed_ = !reversed_;
+    home.Prefetch(order);
+    ++t_;
+    for (const UnitId unit : order) {
+      absl::StatusOr<UnitUpdatePin> pinned = home.PinForUpdate(unit);
+      CHECK(pinned.ok()) << pinned.status();
+      kernels::UpdateBuffers buffers;
+      buffers.grad = kernels::ConstRegion(gradient_);
+      buffers.param = pinned->weights();
+      buffers.new_param = pinned->next_weights();
+      buffers.state = pinned->states();
+      kernels::Update update = {
+          &rule_, {.lr = 1e-3, .clip_factor = 1, .t = t_}, shape_, buffers, {}};
+      backend_.RunUpdates(absl::MakeSpan(&update, 1));
+      pinned->Commit();
+    }
+  }
+
+ private:
+  kernels::Backend& backend_;
+  const std::vector<uint64_t> shape_;
+  kernels::RuleConfig rule_ = kernels::AdamWConfig();
+  uint64_t count_ = 0;
+  std::vector<kernels::StateSlot> slots_;
+  std::vector<float> gradient_;
+  int64_t t_ = 0;
+  bool reversed_ = false;
+};
+
+// Reads, or writes, so many bytes of the file in pieces of 4 MiB, several at a time.
+double SecondsOf(disk::BlockFile& file, bool is_write, uint64_t bytes,
+                 absl::Span<std::byte> memory) {
+  constexpr uint64_t kPiece = uint64_t{4} << 20;
+  const uint64_t in_flight = memory.size() / kPiece;
+  const absl::Time start = SteadyNow();
+  for (uint64_t done = 0; done < bytes; done += in_flight * kPiece) {
+    std::vector<std::unique_ptr<disk::Completion>> pieces;
+    for (uint64_t i = 0; i < in_flight && done + i * kPiece < bytes; ++i) {
+      const uint64_t offset = (done + i * kPiece) % (file.size_bytes() - kPiece) / kPiece * kPiece;
+      pieces.push_back(std::make_unique<disk::Completion>());
+      const absl::Span<std::byte> piece = memory.subspan(i * kPiece, kPiece);
+      if (is_write) {
+        file.Write(offset, piece, pieces.back()->Callback());
+      } else {
+        file.Read(offset, piece, pieces.back()->Callback());
+      }
+    }
+    for (auto& piece : pieces) CHECK(piece->Wait().ok());
+  }
+  return absl::ToDoubleSeconds(SteadyNow() - start);
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const absl::Time start = SteadyNow();
+  work();
+  return absl::ToDoubleSeconds(SteadyNow() - start);
+}
+
+void Run(const Settings& settings, std::FILE* json) {
+  kernels::BackendOptions options;
+  options.threads = settings.threads;
+  const std::unique_ptr<kernels::Backend> backend = kernels::CreateBackend(options).value();
+  Parameters parameters(settings, *backend);
+  const std::string path = absl::StrCat(settings.directory, "/tier_step");
+  disk::ThreadedBlockFile::Options file_options;
+  file_options.path = path;
+  file_options.size_bytes =
+      2 * parameters.version_bytes() + parameters.count() * 64 * disk::kBlockBytes;
+  file_options.size_bytes = file_options.size_bytes / (4 << 20) * (4 << 20) + (8 << 20);
+  auto file = disk::ThreadedBlockFile::Open(file_options);
+  CHECK(file.ok()) << file.status();
+  disk::BlockFile* const files[] = {file->get()};
+  NvmeTier nvme(files, *backend, settings.staging_mib << 20);
+  HostTier host(*backend, uint64_t{1} << 40, 0);
+  TieredStore store(host);
+  MemoryHome memory(store, "host");
+  Parameters in_memory(settings, *backend);
+  for (uint64_t i = 0; i < parameters.count(); ++i) {
+    CHECK(nvme.Add(absl::StrCat(i), parameters.weight_bytes(), parameters.state_bytes()).ok());
+    MemoryHome::Unit unit = {absl::StrCat(i), parameters.weight_bytes(), {}, false};
+    for (const uint64_t bytes : parameters.state_bytes()) {
+      unit.state.emplace_back(absl::StrCat("s", unit.state.size()), bytes);
+    }
+    CHECK(memory.Add(unit).ok());
+  }
+  const UnitMemory buffer = UnitMemory::Allocate(*backend, uint64_t{32} << 20).value();
+  std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
+  benchmark::Rounds disk_rounds;
+  benchmark::Rounds memory_rounds;
+  uint64_t read_bytes = 0;
+  uint64_t written_bytes = 0;
+  // The first steps fill the file.
+  for (int i = 0; i < 2; ++i) parameters.Step(nvme);
+  for (int round = 0; round < settings.rounds; ++round) {
+    CHECK(nvme.Flush().ok());
+    const NvmeTier::Counters before = nvme.counters();
+    const double step = SecondsOf([&] {
+      parameters.Step(nvme);
+      CHECK(nvme.Flush().ok());
+    });
+    const NvmeTier::Counters after = nvme.counters();
+    read_bytes = after.read_bytes - before.read_bytes;
+    written_bytes = after.written_bytes - before.written_bytes;
+    const double reads = SecondsOf(**file, false, read_bytes, buffer.bytes());
+    // These overwrite parameters, whose values do not matter.
+    const double writes = SecondsOf(**file, true, written_bytes, buffer.bytes());
+    disk_rounds.work.push_back(step);
+    disk_rounds.limit.push_back(std::max(reads, writes));
+    memory_rounds.work.push_back(step);
+    memory_rounds.limit.push_back(SecondsOf([&] { in_memory.Step(memory); }));
+  }
+  const auto elements = static_cast<double>(parameters.elements());
+  benchmark::Measurement measurement;
+  measurement.name = "tier_step";
+  measurement.settings =
+      absl::StrCat(settings.million_elements, " Mi ", settings.rule, ", ", settings.staging_mib,
+                   " MiB staging, ", settings.threads, " threads");
+  measurement.unit = "GB/s";
+  measurement.limit_name = "slower of reads and writes alone";
+  const double gigabytes = 1e-9 * static_cast<double>(std::max(read_bytes, written_bytes));
+  SetRates(disk_rounds, gigabytes, gigabytes, measurement);
+  Print(measurement, json);
+  measurement.name = "tier_step_memory";
+  measurement.limit_name = "the step in memory";
+  SetRates(memory_rounds, gigabytes, gigabytes, measurement);
+  Print(measurement, json);
+  std::printf("bytes per element and step: %.2f read, %.2f written\n",
+              static_cast<double>(read_bytes) / elements,
+              static_cast<double>(written_bytes) / elements);
+  std::filesystem::remove(path);
+}
+
+int Main(int argc, char** argv) {
+  Settings settings;
+  std::string json_path;
+  CLI::App app(
+      "A step of parameters in a file beside the file alone, and beside memory, by turns.");
+  app.add_option("--directory", settings.directory, "on that disk; a file in it is removed after");
+  app.add_option("--rule", settings.rule, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"}));
+  app.add_option("--million-elements", settings.million_elements, "of all parameters (64)");
+  app.add_option("--side", settings.side, "rows and columns of one parameter (1024)");
+  app.add_option("--staging-mib", settings.staging_mib, "memory for parameters (256)");
+  app.add_option("--threads", settings.threads, "of the updates (2)");
+  app.add_option("--rounds", settings.rounds, "(5)");
+  app.add_option("--json", json_path, "file for one JSON object per line");
+  CLI11_PARSE(app, argc, argv);
+  Run(settings, benchmark::OpenJson(json_path).get());
+  return 0;
+}
+
+}  // namespace
+}  // namespace kaon::tier
+
+int main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  return kaon::tier::Main(argc, argv);
+}
