@@ -188,6 +188,7 @@ absl::StatusOr<std::vector<ShardOffer>> OffersOf(const v1::GetStatusResponse& cl
     for (const v1::TierStatus& tier : facts.tiers()) {
       if (tier.path().empty()) continue;
       offer.memory.nvme_bytes = tier.capacity_bytes();
+      offer.memory.nvme_files = 1 + std::count(tier.path().begin(), tier.path().end(), ',');
       offer.memory.nvme_staging_bytes = tier.staging_bytes();
       config.set_nvme_staging_bytes(tier.staging_bytes());
     }
@@ -221,6 +222,10 @@ absl::StatusOr<Report> Run(const v1::JobDefinition& job, const std::vector<Shard
     shard::ShardMemory unlimited = offers[i].memory;
     unlimited.capacity_bytes = std::numeric_limits<uint64_t>::max();
     unlimited.staging_bytes = std::numeric_limits<uint64_t>::max();
+    if (unlimited.nvme_bytes > 0) {
+      unlimited.nvme_bytes = std::numeric_limits<uint64_t>::max();
+      unlimited.nvme_staging_bytes = std::numeric_limits<uint64_t>::max();
+    }
     if (!needs.ok()) needs = shard::Admit(body, shard, *backend, unlimited);
     KAON_ASSIGN_OR_RETURN(verdict.needs, std::move(needs));
     KAON_ASSIGN_OR_RETURN(

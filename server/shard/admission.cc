@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/status_macros.h"
 #include "server/disk/block_file.h"
@@ -105,10 +106,20 @@ absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t 
     tier = std::make_unique<tier::DeviceTier>(sizes, memory.capacity_bytes);
   }
   tier::TieredStore store(*tier);
-  NoFile file(memory.nvme_bytes);
-  disk::BlockFile* const files[] = {&file};
+  std::vector<std::unique_ptr<NoFile>> no_files;
+  std::vector<disk::BlockFile*> files;
   std::optional<tier::NvmeTier> nvme;
-  if (memory.nvme_bytes > 0) nvme.emplace(files, sizes, memory.nvme_staging_bytes);
+  if (memory.nvme_bytes > 0) {
+    if (sizes.space() != kernels::Space::kHost) {
+      return absl::InvalidArgumentError(
+          "nvme_bytes is set, must be 0: parameters on a disk are stepped in host memory");
+    }
+    for (uint64_t i = 0; i < memory.nvme_files; ++i) {
+      no_files.push_back(std::make_unique<NoFile>(memory.nvme_bytes / memory.nvme_files));
+      files.push_back(no_files.back().get());
+    }
+    nvme.emplace(files, sizes, memory.nvme_staging_bytes);
+  }
   ShardNeeds needs;
   needs.reserved_bytes = tier->used_bytes();
   KAON_ASSIGN_OR_RETURN(

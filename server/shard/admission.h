@@ -20,8 +20,10 @@ struct ShardMemory {
   uint64_t reserved_bytes = 0;
   // Bytes of gradients that may wait, over all workers.
   uint64_t staging_bytes = 0;
-  // Bytes of the file of parameters, and of the memory for those on their way; 0: no disk.
+  // Bytes of all files of parameters, their number, and bytes of the memory for parameters on their
+  // way; 0: no disk.
   uint64_t nvme_bytes = 0;
+  uint64_t nvme_files = 1;
   uint64_t nvme_staging_bytes = 0;
 };
 

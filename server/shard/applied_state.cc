@@ -204,8 +204,9 @@ absl::Status AppliedState::LoadWeights() {
 // Parameters on a disk are read ahead of their update, and written behind it.
 absl::Status AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
   TraceGradients(record.plan().step().step());
-  if (record.decision().outcome() == v1::OUTCOME_APPLY) parameters_->Prefetch();
-  const std::vector<StoredParameter*> order = parameters_->TakeStepOrder();
+  const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  if (applied) parameters_->Prefetch();
+  const std::vector<StoredParameter*> order = parameters_->TakeStepOrder(applied);
   const std::vector<kernels::SizedUpdate> updates = ParameterStore::SizedUpdates(order);
   absl::Span<StoredParameter* const> rest = order;
   while (!rest.empty()) {
@@ -215,7 +216,7 @@ absl::Status AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
     KAON_RETURN_IF_ERROR(ApplyTo(rest.first(count), record));
     rest.remove_prefix(count);
   }
-  parameters_->Prefetch();
+  if (applied) parameters_->Prefetch();
   return absl::OkStatus();
 }
 

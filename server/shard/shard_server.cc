@@ -145,8 +145,9 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.store = store_.get();
   options.nvme = nvme_.get();
   for (const std::string& directory : config.nvme_dirs()) {
-    std::error_code ignored;
-    options.nvme_disk_bytes += std::filesystem::space(directory, ignored).capacity;
+    std::error_code failed;
+    const std::filesystem::space_info space = std::filesystem::space(directory, failed);
+    if (!failed) options.nvme_disk_bytes += space.capacity;
   }
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
@@ -222,7 +223,10 @@ absl::Status ShardServer::BuildNvme(const v1::ShardConfig& config) {
     files.push_back(opened.get());
     nvme_files_.push_back(std::move(opened));
   }
-  nvme_ = std::make_unique<tier::NvmeTier>(files, *backend_, config.nvme_staging_bytes());
+  // The process ends as in a crash. The next start has the state from data_dir.
+  nvme_ = std::make_unique<tier::NvmeTier>(
+      files, *backend_, config.nvme_staging_bytes(),
+      [](const absl::Status& status) { LOG(FATAL) << "nvme_dirs: " << status; });
   return absl::OkStatus();
 }
 

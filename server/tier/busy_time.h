@@ -16,7 +16,7 @@ class BusyTime {
     if (--in_progress_ == 0) total_ += SteadyNow() - since_;
   }
   int in_progress() const { return in_progress_; }
-  // Without the operations in progress.
+  // Does not count operations in progress.
   absl::Duration total() const { return total_; }
 
  private:

@@ -22,15 +22,22 @@ namespace {
 // Bytes that a read without a place in staging holds at once.
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;
 
+// Nobody knows what the file holds after any error, whatever the system calls it.
 absl::Status About(const std::string& unit, const absl::Status& status) {
-  return disk::WithMessage(status, absl::StrCat("unit ", unit, ": ", status.message()));
+  const std::string message = absl::StrCat("unit ", unit, ": ", status.message());
+  return absl::IsResourceExhausted(status) ? absl::ResourceExhaustedError(message)
+                                           : disk::DeviceError(message);
 }
 
 }  // namespace
 
 NvmeTier::NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& backend,
-                   uint64_t staging_bytes)
-    : backend_(backend), made_(SteadyNow()), staging_(backend, staging_bytes) {
+                   uint64_t staging_bytes,
+                   std::function<void(const absl::Status& status)> on_failed)
+    : backend_(backend),
+      on_failed_(std::move(on_failed)),
+      made_(SteadyNow()),
+      staging_(backend, staging_bytes) {
   CHECK(!files.empty());
   for (disk::BlockFile* file : files) files_.push_back({file, 0});
   CHECK(backend.space() == kernels::Space::kHost);
@@ -321,16 +328,28 @@ void NvmeTier::StartTransfers() {
   }
 }
 
+void NvmeTier::Fail(const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    if (!failed_.ok()) return;
+    failed_ = status;
+    changed_.NotifyAll();
+  }
+  if (on_failed_) on_failed_(status);
+}
+
 void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
+  absl::Status failed;
   {
     MutexLock lock(mu_);
     Unit& unit = units_[transfer.unit];
     unit.phase = Phase::kReady;
-    if (!status.ok()) failed_.Update(About(unit.name, status));
+    if (!status.ok()) failed = About(unit.name, status);
     (transfer.is_write ? counters_.written_bytes : counters_.read_bytes) += transfer.memory.size();
     NoteUseLocked(transfer.unit);
     PrefetchLocked();
   }
+  if (!failed.ok()) Fail(failed);
   StartTransfers();
   MutexLock lock(mu_);
   // Last: Clear may return now, and the tier may end.
@@ -378,10 +397,10 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
   }
   const absl::Status status =
       ReadFile(unit, version, place - layout.version_in_memory(version), to);
+  if (disk::IsDeviceError(status)) Fail(status);
   MutexLock lock(mu_);
   --unit.file_readers[version];
   reads_.Stop();
-  if (disk::IsDeviceError(status)) failed_.Update(status);
   changed_.NotifyAll();
   return status;
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -47,9 +48,11 @@ class NvmeTier final : public UnitHome, private UnitPins {
   };
 
   // Each unit is in one of `files`, one or more. `backend` computes on host memory and allocates
-  // staging, of which `staging_bytes` are used at most. All outlive the tier.
+  // staging, of which `staging_bytes` are used at most. All outlive the tier. The first error of a
+  // disk calls `on_failed`, on any thread; null: only later calls tell it.
   NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& backend,
-           uint64_t staging_bytes);
+           uint64_t staging_bytes,
+           std::function<void(const absl::Status& status)> on_failed = nullptr);
   // CHECKs that no pin is left. Blocks until the disk is done.
   ~NvmeTier() override;
 
@@ -64,9 +67,10 @@ class NvmeTier final : public UnitHome, private UnitPins {
   // order replaces an earlier one.
   void Prefetch(absl::Span<const UnitId> units) override;
 
-  // Pins block until the unit is in memory. Any failure of the disk is an error of this call and of
-  // all later ones; it names the unit. A thread that holds pins must not wait for more than staging
-  // has room for, nor for a unit that it has pinned itself.
+  // Pins block until the unit is in memory. Any failure of the disk is an error of the device
+  // (disk/device_error.h), of this call and of all later ones; it names the unit. A thread that
+  // holds pins must not wait for more than staging has room for, nor for a unit that it has pinned
+  // itself.
 
   // Pins the newest version.
   absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
@@ -92,10 +96,9 @@ class NvmeTier final : public UnitHome, private UnitPins {
 
   Counters counters() const;
   uint64_t used_bytes() const;
-  // Returns the bytes of all files.
   uint64_t capacity_bytes() const;
   uint64_t staging_bytes() const;
-  // Returns the paths of the files, for messages.
+  // Returns the paths of the files.
   std::string paths() const;
 
  private:
@@ -161,9 +164,12 @@ class NvmeTier final : public UnitHome, private UnitPins {
   // Passes queued transfers to the file. Call it without the lock.
   void StartTransfers();
   void OnDone(const Transfer& transfer, const absl::Status& status);
+  // Keeps the first error of a disk. Call it without the lock.
+  void Fail(const absl::Status& status);
   absl::Status ReadFile(const Unit& unit, int version, uint64_t offset, absl::Span<std::byte> to);
 
   kernels::Backend& backend_;
+  const std::function<void(const absl::Status& status)> on_failed_;
   const absl::Time made_;
 
   mutable Mutex mu_;

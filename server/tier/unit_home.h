@@ -22,7 +22,7 @@ class UnitHome {
  public:
   virtual ~UnitHome() = default;
 
-  // Returns the name for messages, such as "host".
+  // Returns the name for messages, such as "cpu".
   virtual absl::string_view name() const = 0;
 
   // Pins the newest version, or that and memory for the next one. Errors are those of a disk.

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -128,79 +128,100 @@ double SecondsOf(const std::function<void()>& work) {
   return absl::ToDoubleSeconds(SteadyNow() - start);
 }
 
-void Run(const Settings& settings, std::FILE* json) {
-  kernels::BackendOptions options;
-  options.threads = settings.threads;
-  const std::unique_ptr<kernels::Backend> backend = kernels::CreateBackend(options).value();
-  Parameters parameters(settings, *backend);
-  const std::string path = absl::StrCat(settings.directory, "/tier_step");
-  disk::ThreadedBlockFile::Options file_options;
-  file_options.path = path;
-  file_options.size_bytes =
-      2 * parameters.version_bytes() + parameters.count() * 64 * disk::kBlockBytes;
-  file_options.size_bytes = file_options.size_bytes / (4 << 20) * (4 << 20) + (8 << 20);
-  auto file = disk::ThreadedBlockFile::Open(file_options);
-  CHECK(file.ok()) << file.status();
-  disk::BlockFile* const files[] = {file->get()};
-  NvmeTier nvme(files, *backend, settings.staging_mib << 20);
-  HostTier host(*backend, uint64_t{1} << 40, 0);
-  TieredStore store(host);
-  MemoryHome memory(store, "host");
-  Parameters in_memory(settings, *backend);
-  for (uint64_t i = 0; i < parameters.count(); ++i) {
-    CHECK(nvme.Add(absl::StrCat(i), parameters.weight_bytes(), parameters.state_bytes()).ok());
-    MemoryHome::Unit unit = {absl::StrCat(i), parameters.weight_bytes(), {}, false};
-    for (const uint64_t bytes : parameters.state_bytes()) {
-      unit.state.emplace_back(absl::StrCat("s", unit.state.size()), bytes);
+// The same parameters in a file and in memory.
+class Bench {
+ public:
+  explicit Bench(const Settings& settings) : settings_(settings) {
+    for (uint64_t i = 0; i < in_file_.count(); ++i) {
+      const std::vector<uint64_t> state = in_file_.state_bytes();
+      CHECK(nvme_.Add(absl::StrCat(i), in_file_.weight_bytes(), state).ok());
+      MemoryHome::Unit unit = {absl::StrCat(i), in_file_.weight_bytes(), {}, false};
+      for (const uint64_t bytes : state) {
+        unit.state.emplace_back(absl::StrCat("s", unit.state.size()), bytes);
+      }
+      CHECK(memory_.Add(unit).ok());
     }
-    CHECK(memory.Add(unit).ok());
+    std::fill(buffer_.bytes().begin(), buffer_.bytes().end(), std::byte{0});
+    // The first steps fill the file.
+    for (int i = 0; i < 2; ++i) StepInFile();
   }
-  const UnitMemory buffer = UnitMemory::Allocate(*backend, uint64_t{32} << 20).value();
-  std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
-  benchmark::Rounds disk_rounds;
-  benchmark::Rounds memory_rounds;
-  uint64_t read_bytes = 0;
-  uint64_t written_bytes = 0;
-  // The first steps fill the file.
-  for (int i = 0; i < 2; ++i) parameters.Step(nvme);
-  for (int round = 0; round < settings.rounds; ++round) {
-    CHECK(nvme.Flush().ok());
-    const NvmeTier::Counters before = nvme.counters();
-    const double step = SecondsOf([&] {
-      parameters.Step(nvme);
-      CHECK(nvme.Flush().ok());
-    });
-    const NvmeTier::Counters after = nvme.counters();
-    read_bytes = after.read_bytes - before.read_bytes;
-    written_bytes = after.written_bytes - before.written_bytes;
-    const double reads = SecondsOf(**file, false, read_bytes, buffer.bytes());
+  ~Bench() { std::filesystem::remove(file_->path()); }
+
+  void Round() {
+    const NvmeTier::Counters before = nvme_.counters();
+    const double step = SecondsOf([this] { StepInFile(); });
+    const NvmeTier::Counters after = nvme_.counters();
+    read_bytes_ = after.read_bytes - before.read_bytes;
+    written_bytes_ = after.written_bytes - before.written_bytes;
+    const double reads = SecondsOf(*file_, false, read_bytes_, buffer_.bytes());
     // These overwrite parameters, whose values do not matter.
-    const double writes = SecondsOf(**file, true, written_bytes, buffer.bytes());
-    disk_rounds.work.push_back(step);
-    disk_rounds.limit.push_back(std::max(reads, writes));
-    memory_rounds.work.push_back(step);
-    memory_rounds.limit.push_back(SecondsOf([&] { in_memory.Step(memory); }));
+    const double writes = SecondsOf(*file_, true, written_bytes_, buffer_.bytes());
+    disk_rounds_.work.push_back(step);
+    disk_rounds_.limit.push_back(std::max(reads, writes));
+    memory_rounds_.work.push_back(step);
+    memory_rounds_.limit.push_back(SecondsOf([this] { in_memory_.Step(memory_); }));
   }
-  const auto elements = static_cast<double>(parameters.elements());
-  benchmark::Measurement measurement;
-  measurement.name = "tier_step";
-  measurement.settings =
-      absl::StrCat(settings.million_elements, " Mi ", settings.rule, ", ", settings.staging_mib,
-                   " MiB staging, ", settings.threads, " threads");
-  measurement.unit = "GB/s";
-  measurement.limit_name = "slower of reads and writes alone";
-  const double gigabytes = 1e-9 * static_cast<double>(std::max(read_bytes, written_bytes));
-  SetRates(disk_rounds, gigabytes, gigabytes, measurement);
-  Print(measurement, json);
-  measurement.name = "tier_step_memory";
-  measurement.limit_name = "the step in memory";
-  SetRates(memory_rounds, gigabytes, gigabytes, measurement);
-  Print(measurement, json);
-  std::printf("bytes per element and step: %.2f read, %.2f written\n",
-              static_cast<double>(read_bytes) / elements,
-              static_cast<double>(written_bytes) / elements);
-  std::filesystem::remove(path);
-}
+
+  void Report(std::FILE* json) const {
+    benchmark::Measurement measurement;
+    measurement.name = "tier_step";
+    measurement.settings =
+        absl::StrCat(settings_.million_elements, " Mi ", settings_.rule, ", ",
+                     settings_.staging_mib, " MiB staging, ", settings_.threads, " threads");
+    measurement.unit = "GB/s";
+    measurement.limit_name = "slower of reads and writes alone";
+    const double gigabytes = 1e-9 * static_cast<double>(std::max(read_bytes_, written_bytes_));
+    SetRates(disk_rounds_, gigabytes, gigabytes, measurement);
+    Print(measurement, json);
+    measurement.name = "tier_step_memory";
+    measurement.limit_name = "the step in memory";
+    SetRates(memory_rounds_, gigabytes, gigabytes, measurement);
+    Print(measurement, json);
+    const auto elements = static_cast<double>(in_file_.elements());
+    std::printf("bytes per element and step: %.2f read, %.2f written\n",
+                static_cast<double>(read_bytes_) / elements,
+                static_cast<double>(written_bytes_) / elements);
+  }
+
+ private:
+  void StepInFile() {
+    in_file_.Step(nvme_);
+    CHECK(nvme_.Flush().ok());
+  }
+  static std::unique_ptr<kernels::Backend> MakeBackend(const Settings& settings) {
+    kernels::BackendOptions options;
+    options.threads = settings.threads;
+    return kernels::CreateBackend(options).value();
+  }
+  static std::unique_ptr<disk::BlockFile> OpenFile(const Settings& settings,
+                                                   const Parameters& parameters) {
+    constexpr uint64_t kPiece = uint64_t{4} << 20;
+    const uint64_t bytes =
+        2 * parameters.version_bytes() + parameters.count() * 64 * disk::kBlockBytes;
+    disk::ThreadedBlockFile::Options options;
+    options.path = absl::StrCat(settings.directory, "/tier_step");
+    options.size_bytes = bytes / kPiece * kPiece + 2 * kPiece;
+    auto file = disk::ThreadedBlockFile::Open(options);
+    CHECK(file.ok()) << file.status();
+    return *std::move(file);
+  }
+
+  const Settings settings_;
+  const std::unique_ptr<kernels::Backend> backend_ = MakeBackend(settings_);
+  Parameters in_file_{settings_, *backend_};
+  Parameters in_memory_{settings_, *backend_};
+  const std::unique_ptr<disk::BlockFile> file_ = OpenFile(settings_, in_file_);
+  disk::BlockFile* const files_[1] = {file_.get()};
+  NvmeTier nvme_{files_, *backend_, settings_.staging_mib << 20};
+  HostTier host_{*backend_, uint64_t{1} << 40, 0};
+  TieredStore store_{host_};
+  MemoryHome memory_{store_, "host"};
+  const UnitMemory buffer_ = UnitMemory::Allocate(*backend_, uint64_t{32} << 20).value();
+  uint64_t read_bytes_ = 0;
+  uint64_t written_bytes_ = 0;
+  benchmark::Rounds disk_rounds_;
+  benchmark::Rounds memory_rounds_;
+};
 
 int Main(int argc, char** argv) {
   Settings settings;
@@ -216,7 +237,9 @@ int Main(int argc, char** argv) {
   app.add_option("--rounds", settings.rounds, "(5)");
   app.add_option("--json", json_path, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
-  Run(settings, benchmark::OpenJson(json_path).get());
+  Bench bench(settings);
+  for (int round = 0; round < settings.rounds; ++round) bench.Round();
+  bench.Report(benchmark::OpenJson(json_path).get());
   return 0;
 }
 

@@ -91,7 +91,7 @@ done
 unset_nvme
 start 1 2
 if train "$TEST_TMPDIR/refused" "${OPTIONS[@]}" --tier nvme; then fail "trained without a disk"; fi
-grep -q "group muon has tier nvme, and this shard has no disk for parameters; start it with --nvme-dirs and --nvme-bytes" \
+grep -q "group [a-z]* has tier nvme, and this shard has no disk for parameters; start it with --nvme-dirs and --nvme-bytes" \
   "$TEST_TMPDIR/refused" || fail "refused with: $(tail -n 3 "$TEST_TMPDIR/refused")"
 stop
 finish

@@ -262,9 +262,11 @@ absl::Status ParameterPublisher::CopyFromDisk(const tier::TensorPlace& weights,
   for (uint64_t done = 0; done < range.num_elements; done += piece.size()) {
     piece.resize(std::min<uint64_t>(piece.size(), range.num_elements - done));
     const absl::Span<float> floats = absl::MakeSpan(piece);
-    KAON_RETURN_IF_ERROR(weights.home->Read(
+    const absl::Status read = weights.home->Read(
         weights.unit, weights.version, 0, (range.offset + done) * sizeof(float),
-        {reinterpret_cast<std::byte*>(floats.data()), floats.size() * sizeof(float)}));
+        {reinterpret_cast<std::byte*>(floats.data()), floats.size() * sizeof(float)});
+    // A shard with a broken disk ends, and serves again after its restart.
+    if (!read.ok()) return absl::UnavailableError(read.message());
     backend_.RoundOut(kernels::ConstRegion(absl::Span<const float>(floats)), range.dtype,
                       range.to + done * kernels::SizeOf(range.dtype));
   }
@@ -339,20 +341,28 @@ absl::StatusOr<tier::UnitUpdatePin> ParameterPublisher::BeginWrite(uint32_t para
     Version& next = parameter.versions[i];
     if (store_ != nullptr && next.valid &&
         parameter.pinned.Holds(next.first_step, next.last_step)) {
-      const absl::Status kept = parameter.pinned.Keep(
-          next.first_step, next.last_step, source.num_elements, *store_,
-          absl::StrCat("version/", parameter_id, "/", ++copies_made_),
-          [&](kernels::Region to) { return parameter.Weights(i).CopyTo(backend_, to); });
-      if (!kept.ok()) {
-        LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
-                                << source.name << ": " << kept;
-      }
+      KeepCopy(parameter_id, parameter, i);
     }
     next.valid = false;
     while (next.reads > 0) parameter.read.Wait(parameter.mu);
     TrimCache(parameter);
   }
   return source.home->PinForUpdate(source.unit);
+}
+
+void ParameterPublisher::KeepCopy(uint32_t parameter_id, Parameter& parameter, int i) {
+  const uint64_t first_step = parameter.versions[i].first_step;
+  const uint64_t last_step = parameter.versions[i].last_step;
+  // Only this thread overwrites the version. Others read it meanwhile.
+  parameter.mu.Unlock();
+  absl::StatusOr<PinnedVersions::Copy> copy = PinnedVersions::MakeCopy(
+      first_step, last_step, parameter.source.num_elements, *store_,
+      absl::StrCat("version/", parameter_id, "/", ++copies_made_),
+      [&](kernels::Region to) { return parameter.Weights(i).CopyTo(backend_, to); });
+  parameter.mu.Lock();
+  if (copy.ok()) return parameter.pinned.Keep(*std::move(copy));
+  LOG_EVERY_T(WARNING, 1) << "readers lose version " << last_step << " of " << parameter.source.name
+                          << ": " << copy.status();
 }
 
 void ParameterPublisher::DropCopies() {

@@ -99,7 +99,7 @@ class ParameterPublisher {
   void Rewind(uint64_t timeline);
   // Pins the newest version. Errors are those of the home.
   absl::StatusOr<tier::UnitReadPin> PinNewest(uint32_t parameter_id) const;
-  // Returns whether readers may still have the version before the newest.
+  // Returns whether the version before the newest is valid.
   bool HasPrevious(uint32_t parameter_id) const;
   // Pins the newest version, and memory for the next one. The version that it overwrites is invalid
   // from now on. Blocks while readers copy their current chunk of it. Errors are those of the home.
@@ -157,7 +157,7 @@ class ParameterPublisher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns NOT_FOUND: this shard does not serve `job`.
   absl::Status NotServedLocked(absl::string_view job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns what readers of `from` share; null: they read its memory.
+  // Returns null if readers of `from` share nothing.
   std::shared_ptr<RoundedVersion> Rounded(const Parameter& parameter, const StepWeights& from,
                                           kernels::DType dtype) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
@@ -166,6 +166,8 @@ class ParameterPublisher {
   absl::Status CopyUnlocked(const Parameter& parameter, int i, const Range& range) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   absl::Status CopyFromDisk(const tier::TensorPlace& weights, const Range& range) const;
+  void KeepCopy(uint32_t parameter_id, Parameter& parameter, int i)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   // Drops what the cache has of versions that nobody can read any more.
   static void TrimCache(const Parameter& parameter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   // Wakes the readers that wait for the parameter; absent: all readers.
@@ -177,11 +179,10 @@ class ParameterPublisher {
   tier::StateTier* const pull_cache_;
   // Used by the step thread; makes the names of copies unique.
   uint64_t copies_made_ = 0;
-  // The step thread writes the map, under the lock. Readers share a parameter: one may be in Read
-  // while StopServing removes it.
+  // The step thread writes the map, under the lock. A reader keeps its parameter in StopServing.
   std::map<uint32_t, std::shared_ptr<Parameter>> parameters_;
 
-  // Acquired before a parameter's lock, never inside one.
+  // Never acquired inside a parameter's lock.
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
   // Empty until a job is served, and after StopServing.

@@ -78,7 +78,8 @@ uint64_t SlotsDigest(kernels::Backend& backend, uint32_t parameter_id,
   return digest;
 }
 
-// Returns what a group asks for. INVALID_ARGUMENT if this shard has no such tier.
+// Returns what a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier: a start with
+// other flags has it, and no file is at fault.
 absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group, bool has_disk,
                                 const kernels::Backend& backend) {
   const bool on_host = backend.space() == kernels::Space::kHost;
@@ -99,9 +100,9 @@ absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group, bool has_disk,
     default:
       return HomeWish::kNone;
   }
-  return absl::InvalidArgumentError(absl::StrCat("group ", group.name(), " has tier ",
-                                                 job::NameOf(group.tier()), ", and this shard ",
-                                                 missing, ", or leave the tier unset"));
+  return absl::ResourceExhaustedError(absl::StrCat("group ", group.name(), " has tier ",
+                                                   job::NameOf(group.tier()), ", and this shard ",
+                                                   missing, ", or leave the tier unset"));
 }
 
 absl::Status Compare(const StoredParameter& parameter, absl::string_view what, uint64_t is,
@@ -191,8 +192,10 @@ std::vector<bool> ParameterStore::ChooseDisk() {
   if (nvme_ == nullptr) return std::vector<bool>(parameters_.size());
   std::vector<HomeNeeds> homes;
   // All parameters need this memory, wherever they live.
-  uint64_t fixed = MostWorkspace(StepOrder(false)).first;
-  fixed = std::max(fixed, MostWorkspace(StepOrder(true)).first);
+  const std::vector<StoredParameter*> forward = StepOrder(false);
+  const std::vector<StoredParameter*> backward = StepOrder(true);
+  uint64_t fixed =
+      std::max(MostWorkspace(forward, true).first, MostWorkspace(backward, true).first);
   for (const StoredParameter& parameter : parameters_) {
     HomeNeeds& needs = homes.emplace_back();
     needs.wish = parameter.wish;
@@ -255,9 +258,9 @@ std::vector<StoredParameter*> ParameterStore::StepOrder(bool reversed) {
   return order;
 }
 
-std::vector<StoredParameter*> ParameterStore::TakeStepOrder() {
+std::vector<StoredParameter*> ParameterStore::TakeStepOrder(bool applied) {
   std::vector<StoredParameter*> order = StepOrder(reversed_);
-  if (uses_disk_) reversed_ = !reversed_;
+  if (uses_disk_ && applied) reversed_ = !reversed_;
   return order;
 }
 
@@ -285,7 +288,7 @@ size_t ParameterStore::NumPinnable(absl::Span<StoredParameter* const> parameters
 }
 
 std::pair<uint64_t, absl::Span<StoredParameter* const>> ParameterStore::MostWorkspace(
-    absl::Span<StoredParameter* const> order) const {
+    absl::Span<StoredParameter* const> order, bool any_group) const {
   std::pair<uint64_t, absl::Span<StoredParameter* const>> most;
   const std::vector<kernels::SizedUpdate> updates = SizedUpdates(order);
   while (!order.empty()) {
@@ -293,7 +296,11 @@ std::pair<uint64_t, absl::Span<StoredParameter* const>> ParameterStore::MostWork
     const size_t count = backend_.NumConcurrentUpdates(first);
     const uint64_t bytes = backend_.WorkspaceBytes(first.first(count));
     if (bytes > most.first) most = {bytes, order.first(count)};
-    order.remove_prefix(count);
+    if (any_group) {
+      const uint64_t alone = backend_.WorkspaceBytes(first.first(1));
+      if (alone > most.first) most = {alone, order.first(1)};
+    }
+    order.remove_prefix(any_group ? 1 : count);
   }
   return most;
 }
@@ -302,9 +309,9 @@ absl::Status ParameterStore::ReserveWorkspace() {
   CHECK_EQ(workspace_bytes_, 0u);
   const std::vector<StoredParameter*> forward = StepOrder(false);
   const std::vector<StoredParameter*> backward = StepOrder(true);
-  auto [most, needs_most] = MostWorkspace(forward);
+  auto [most, needs_most] = MostWorkspace(forward, uses_disk_);
   if (uses_disk_) {
-    const auto other = MostWorkspace(backward);
+    const auto other = MostWorkspace(backward, true);
     if (other.first > most) std::tie(most, needs_most) = other;
   }
   const absl::Status status = store_.Claim(most);

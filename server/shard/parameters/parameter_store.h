@@ -102,9 +102,9 @@ class ParameterStore {
   static std::vector<kernels::SizedUpdate> SizedUpdates(
       absl::Span<StoredParameter* const> parameters);
 
-  // Returns all parameters in the order of the next step. If some are on a disk, the step after it
-  // has the reverse order: it begins with those that are still in memory.
-  std::vector<StoredParameter*> TakeStepOrder();
+  // Returns all parameters in the order of the next step. An applied step with parameters on a disk
+  // reverses the next order, which begins with those that are still in memory.
+  std::vector<StoredParameter*> TakeStepOrder(bool applied);
   // Reads the parameters of the next step ahead, as far as there is room.
   void Prefetch();
   // Returns how many parameters, from the first one on, may be pinned at once; at least 1.
@@ -144,8 +144,9 @@ class ParameterStore {
   absl::Status Allocate(StoredParameter& parameter, bool on_disk);
   std::vector<StoredParameter*> StepOrder(bool reversed);
   // Returns the most bytes that concurrent updates in this order take, and the updates that do.
+  // `any_group`: a disk may cut the groups of updates anywhere.
   std::pair<uint64_t, absl::Span<StoredParameter* const>> MostWorkspace(
-      absl::Span<StoredParameter* const> order) const;
+      absl::Span<StoredParameter* const> order, bool any_group) const;
 
   tier::TieredStore& store_;
   tier::NvmeTier* const nvme_;

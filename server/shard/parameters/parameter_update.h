@@ -49,8 +49,8 @@ struct DecidedUpdate {
 };
 
 // Runs the missing part of each update; several run concurrently (Backend::NumConcurrentUpdates).
-// The resulting bits do not depend on concurrency. DATA_LOSS, before anything was changed, if a
-// parameter that was read from a disk is not what was written: names it and both digests.
+// The resulting bits do not depend on concurrency. An error of the device names both digests of
+// a parameter that was read from a disk and is not what was written. Nothing was changed then.
 absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates);
 
 }  // namespace kaon::shard

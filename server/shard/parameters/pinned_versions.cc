@@ -27,20 +27,26 @@ bool PinnedVersions::Holds(uint64_t first_step, uint64_t last_step) const {
   });
 }
 
-absl::Status PinnedVersions::Keep(uint64_t first_step, uint64_t last_step, uint64_t num_elements,
-                                  tier::TieredStore& store, std::string name,
-                                  absl::FunctionRef<absl::Status(kernels::Region to)> copy) {
+absl::StatusOr<PinnedVersions::Copy> PinnedVersions::MakeCopy(
+    uint64_t first_step, uint64_t last_step, uint64_t num_elements, tier::TieredStore& store,
+    std::string name, absl::FunctionRef<absl::Status(kernels::Region to)> fill) {
   KAON_RETURN_IF_ERROR(store.Allocate(name, num_elements));
   absl::StatusOr<tier::Pin> pin = store.Pin(name);
   CHECK(pin.ok()) << pin.status();
-  Copy kept = {&store, std::move(name), *std::move(pin), first_step, last_step};
-  const absl::Status copied = copy(kept.pin.region());
-  if (!copied.ok()) {
-    Free(kept);
-    return copied;
+  Copy copy = {&store, std::move(name), *std::move(pin), first_step, last_step};
+  const absl::Status filled = fill(copy.pin.region());
+  if (filled.ok()) return copy;
+  Free(copy);
+  return filled;
+}
+
+void PinnedVersions::Keep(Copy copy) {
+  // Its last reader may have left meanwhile.
+  if (Holds(copy.first_step, copy.last_step)) {
+    copies_.push_back(std::move(copy));
+  } else {
+    Free(copy);
   }
-  copies_.push_back(std::move(kept));
-  return absl::OkStatus();
 }
 
 StepWeights PinnedVersions::Find(uint64_t step) const {

@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/region.h"
 #include "server/tier/tiered_store.h"
 
@@ -39,18 +40,7 @@ class PinnedVersions {
   void Remove(ReaderId reader);
   // Returns true if a reader pins the version of one of these steps.
   bool Holds(uint64_t first_step, uint64_t last_step) const;
-  // Keeps the version of these steps, which `copy` writes, in `store`, under a name that is new to
-  // it. Returns RESOURCE_EXHAUSTED naming the arithmetic, or the error of `copy`; its readers then
-  // lose the version. `store` outlives this object.
-  absl::Status Keep(uint64_t first_step, uint64_t last_step, uint64_t num_elements,
-                    tier::TieredStore& store, std::string name,
-                    absl::FunctionRef<absl::Status(kernels::Region to)> copy);
-  // Returns the copy for `step`; empty memory if there is none. Valid until Remove or Clear.
-  StepWeights Find(uint64_t step) const;
-  // Frees all copies. Readers stay, for versions still to come.
-  void Clear();
-
- private:
+  // A copy of the version of some steps. It has memory of a store.
   struct Copy {
     tier::TieredStore* store = nullptr;
     std::string name;
@@ -58,7 +48,21 @@ class PinnedVersions {
     uint64_t first_step = 0;
     uint64_t last_step = 0;
   };
+  // Makes a copy, which `fill` writes, in `store`, under a name that is new to it. Returns
+  // RESOURCE_EXHAUSTED naming the arithmetic, or the error of `fill`. `store` outlives this object.
+  // Needs no lock.
+  static absl::StatusOr<Copy> MakeCopy(uint64_t first_step, uint64_t last_step,
+                                       uint64_t num_elements, tier::TieredStore& store,
+                                       std::string name,
+                                       absl::FunctionRef<absl::Status(kernels::Region to)> fill);
+  // Keeps a copy of MakeCopy while a reader pins its version.
+  void Keep(Copy copy);
+  // Returns the copy for `step`; empty memory if there is none. Valid until Remove or Clear.
+  StepWeights Find(uint64_t step) const;
+  // Frees all copies. Readers stay, for versions still to come.
+  void Clear();
 
+ private:
   static void Free(Copy& copy);
 
   // Maps each reader to the step that it reads.

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::shard {
 
 namespace {
 
-// Returns the bytes to scrub. Parameters on a disk are checked after each read instead.
 int64_t BytesOf(const StoredParameter& parameter) {
-  if (!parameter.is_in_memory()) return 0;
   auto bytes = static_cast<int64_t>(parameter.weight_bytes());
   for (const kernels::StateSlot& slot : parameter.state_slots) bytes += slot.num_bytes;
   return bytes;
@@ -31,12 +31,14 @@ absl::Status StateScrub::Check(const ParameterStore& parameters,
   while (due_bytes_ > 0 && !all.empty()) {
     if (next_ >= all.size()) next_ = 0;
     const StoredParameter& parameter = all[next_++];
-    const int64_t bytes = BytesOf(parameter);
-    if (bytes == 0) continue;
     KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin pinned, publisher.PinNewest(parameter.id));
-    KAON_RETURN_IF_ERROR(
-        CheckDigests(parameters.backend(), parameter, pinned.tensor(0), pinned.states()));
-    due_bytes_ -= bytes;
+    const absl::Status same =
+        CheckDigests(parameters.backend(), parameter, pinned.tensor(0), pinned.states());
+    if (!same.ok() && !parameter.is_in_memory()) {
+      return disk::DeviceError(absl::StrCat("read from a disk: ", same.message()));
+    }
+    KAON_RETURN_IF_ERROR(same);
+    due_bytes_ -= BytesOf(parameter);
   }
   return absl::OkStatus();
 }

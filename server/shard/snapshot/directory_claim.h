@@ -1,6 +1,6 @@
-// Who may go on from a shard's data_dir: the build, backend and device class that compute its bits,
-// and the durability mode of its journal. Its file `written_by` has the former from the first start
-// on; snapshots have all. One thread at a time.
+// The claim on a shard's data_dir. It names build, backend and device class, which compute the
+// bits, and the durability mode. The file `written_by` has the former from the first start on;
+// snapshots have all. One thread at a time.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
 

@@ -153,9 +153,11 @@ class StateFreeze::Tensors {
         LOG_EVERY_T(WARNING, 1) << "a step waits until the state is read: " << copy.status();
         return false;
       }
-      // The disk has failed: so does the step.
       const absl::Status copied = tensor->live.CopyTo(backend_, copy->region());
-      if (!copied.ok()) ended_ = true;
+      if (!copied.ok()) {
+        LOG_EVERY_T(WARNING, 1) << "a step waits until the state is read: " << copied;
+        return false;
+      }
       tensor->copy = *std::move(copy);
       copied_bytes_ += tensor->num_bytes;
     }

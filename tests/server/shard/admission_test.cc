@@ -56,7 +56,7 @@ TEST(AdmissionTest, WhatFindsNoRoomInMemoryIsOnTheDisk) {
   EXPECT_LT(needs.tensor_bytes, all.tensor_bytes);
   EXPECT_GT(needs.nvme_bytes, 0u);
   EXPECT_EQ(needs.sum_bytes, all.sum_bytes);
-  memory.nvme_bytes = 8192;
+  memory.nvme_bytes = 4096;
   EXPECT_TRUE(absl::StrContains(Admit(job, 0, *cpu, memory).status().message(),
                                 "raise --nvme-bytes"));
 }

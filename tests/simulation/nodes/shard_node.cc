@@ -25,9 +25,6 @@ namespace {
 // A segment of the journal is closed every few steps.
 constexpr uint64_t kSegmentBytes = 6 << 10;
 // What a power cut leaves is noticed when nothing was heard for a while.
-// Room for the job, and for two of its parameters in memory.
-constexpr uint64_t kNvmeBytes = uint64_t{1} << 20;
-constexpr uint64_t kNvmeStagingBytes = uint64_t{52} << 10;
 constexpr absl::Duration kKeepAlive = absl::Seconds(1);
 // In which an append is written, perhaps in parts, and synced.
 constexpr absl::Duration kWrite = absl::Milliseconds(25);
@@ -44,7 +41,7 @@ ShardNode::ShardNode(World& world, int index)
     : world_(world),
       index_(index),
       disk_(std::make_unique<SimulatedDirectory>(absl::StrCat("/s", index), world.Random())),
-      nvme_disk_(absl::StrCat("/nvme", index), world.options().seed) {
+      nvme_(absl::StrCat("/nvme", index), world.options().seed) {
   kernels::BackendOptions options;
   options.gemm = "reference";
   auto backend = kernels::CreateBackend(options);
@@ -59,7 +56,7 @@ absl::StatusOr<DurableState> ShardNode::ReadDurable() const { return ReadDurable
 shard::ShardCore::Options ShardNode::CoreOptions() {
   shard::ShardCore::Options options;
   options.store = store_.get();
-  options.nvme = nvme_.get();
+  options.nvme = nvme_.tier();
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
   // One chunk of the largest size per worker, the least a shard may have.
@@ -242,7 +239,7 @@ void ShardNode::Start() {
   ++life_;
   tier_ = std::make_unique<tier::HostTier>(1 << 20);
   store_ = std::make_unique<tier::TieredStore>(*tier_);
-  if (world_.options().nvme) OpenNvme();
+  if (world_.options().nvme) nvme_.Open(*backend_);
   // A process may die again while it reads.
   const uint64_t failed = disk_->counters().failed;
   disk_->SetHealthy();
@@ -256,12 +253,6 @@ void ShardNode::Start() {
     return CannotStart(status, disk_->counters().failed > failed);
   }
   Serve(std::move(recovered));
-}
-
-void ShardNode::OpenNvme() {
-  nvme_file_ = SimulatedBlockFile::Open(nvme_disk_, "parameters", kNvmeBytes).value();
-  disk::BlockFile* const files[] = {nvme_file_.get()};
-  nvme_ = std::make_unique<tier::NvmeTier>(files, *backend_, kNvmeStagingBytes);
 }
 
 void ShardNode::CannotStart(const absl::Status& status, bool disk_failed) {
@@ -340,8 +331,7 @@ void ShardNode::Die(absl::Duration until_noticed) {
   core_.reset();
   store_.reset();
   tier_.reset();
-  nvme_.reset();
-  nvme_file_.reset();
+  nvme_.Close();
   world_.queue().After(until_noticed, [streams = std::exchange(streams_, {}),
                                        events = std::exchange(on_death_, {})] {
     for (const auto& [id, stream] : streams) stream.on_closed(id);

@@ -22,12 +22,11 @@
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/tier/host_tier.h"
-#include "server/tier/nvme_tier.h"
 #include "server/tier/tiered_store.h"
-#include "tests/simulation/disk/simulated_block_file.h"
 #include "tests/simulation/disk/simulated_disk.h"
 #include "tests/simulation/durable_state.h"
 #include "tests/simulation/nodes/simulated_journal.h"
+#include "tests/simulation/nodes/simulated_nvme.h"
 #include "tests/simulation/nodes/simulated_snapshots.h"
 #include "tests/simulation/skewed_clock.h"
 #include "tests/simulation/world.h"
@@ -145,7 +144,6 @@ class ShardNode final : private shard::ShardHost {
   void EndOf(const absl::Status& status);
   void Die(absl::Duration until_noticed);
   void RestartAfter(absl::Duration downtime);
-  void OpenNvme();
 
   World& world_;
   const int index_;
@@ -156,10 +154,7 @@ class ShardNode final : private shard::ShardHost {
   uint64_t life_ = 0;
   std::unique_ptr<tier::HostTier> tier_;
   std::unique_ptr<tier::TieredStore> store_;
-  // Another disk, for parameters.
-  SimulatedDirectory nvme_disk_;
-  std::unique_ptr<disk::BlockFile> nvme_file_;
-  std::unique_ptr<tier::NvmeTier> nvme_;
+  SimulatedNvme nvme_;
   std::unique_ptr<shard::ShardCore> core_;
   std::unique_ptr<journal::Journal> journal_;
   // Null in mode `none`.

@@ -13,10 +13,13 @@ namespace {
 class PinnedVersionsTest : public testing::Test {
  protected:
   absl::Status Keep(const std::string& name, uint64_t first_step, uint64_t last_step) {
-    return versions_.Keep(first_step, last_step, 3, store_, name, [this](kernels::Region to) {
-      memory_.backend().Copy(version_.region(), to);
-      return absl::OkStatus();
-    });
+    auto copy = PinnedVersions::MakeCopy(first_step, last_step, 3, store_, name,
+                                         [this](kernels::Region to) {
+                                           memory_.backend().Copy(version_.region(), to);
+                                           return absl::OkStatus();
+                                         });
+    if (copy.ok()) versions_.Keep(*std::move(copy));
+    return copy.status();
   }
 
   // Room for two copies.
