@@ -88,8 +88,8 @@ build_image() {
   local program
   if [ -z "$binaries" ]; then
     say "building the programs"
-    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress \
-      //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
+    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)" \
+      --noshow_progress //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
     binaries=$root/.bazel/bin
   fi
   mkdir -p "$work/context/bin" "$work/context/deploy"
@@ -107,7 +107,7 @@ build_image() {
   say "building the image"
   local options=(--network host --build-arg "BASE=$base" -f "$root/deploy/Dockerfile")
   quiet $engine build "${options[@]}" --target certificates -t "$KAON_CERTIFICATES_IMAGE" "$work/context"
-  quiet $engine build "${options[@]}" --build-arg "REVISION=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+  quiet $engine build "${options[@]}" --build-arg "REVISION=$("$root/deploy/commit.sh")" \
     -t "$KAON_IMAGE" "$work/context"
   say "image: $($engine image inspect -f '{{.Size}}' "$KAON_IMAGE" | awk '{ printf "%.0f", $1 / 1e6 }') MB"
 }

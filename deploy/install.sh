@@ -45,8 +45,8 @@ if [ -z "$bin" ]; then
   deploy/install_packages.sh
   targets=()
   for file in "${programs[@]}" "${libraries[@]}"; do targets+=("//${file%/*}:${file##*/}"); done
-  bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
-    "${targets[@]}" </dev/null
+  bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)" \
+    --noshow_progress --ui_event_filters=-info "${targets[@]}" </dev/null
   bin=$root/.bazel/bin
 fi
 for file in "${programs[@]}" "${libraries[@]}"; do

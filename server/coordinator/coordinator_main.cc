@@ -16,6 +16,7 @@ kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-coordinator";
   line.description = "Coordinates the steps of one training job over Kaon shards.";
+  line.features = "no backend: shards compute";
   line.flags = {
       {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
       {"tls.ca_file", "PEM file of the cluster's CA"},

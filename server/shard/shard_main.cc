@@ -2,6 +2,7 @@
 // and SIGINT.
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
+#include "kernels/backend.h"
 #include "proto/chunk_memory.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
@@ -17,6 +18,7 @@ kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
   line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
+  line.features = kaon::kernels::BuiltInFeatures();
   line.flags = {
       {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
       {"tls.ca_file", "PEM file of the cluster's CA"},

@@ -22,9 +22,14 @@ expect() {
 }
 
 version=$(cat VERSION)
+# The commit that the build was told; nightly suites tell the real one.
+commit=$1
 for program in client/train/kaon-train server/admin_cli/kaonctl server/coordinator/kaon-coordinator server/shard/kaon-shard; do
-  expect 0 "$(basename "$program") $version (commit " "$PWD/$program" --version
+  expect 0 "$(basename "$program") $version (commit $commit, " "$PWD/$program" --version
+  grep -q '^features: ..*' "$TEST_TMPDIR/out" || fail "$program --version names no feature: $(cat "$TEST_TMPDIR/out")"
 done
+expect 0 "isa avx512, avx2, scalar" server/shard/kaon-shard --version
+expect 0 "\"commit\": \"$commit\"" "$KAONCTL" version -o json
 expect 0 "\"version\": \"$version\"" "$KAONCTL" version -o json
 expect 0 "cuda_plugin: " "$KAONCTL" version -o yaml
 
