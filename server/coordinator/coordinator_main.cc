@@ -3,10 +3,10 @@
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/identity.h"
+#include "proto/program_log.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
-#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
@@ -49,7 +49,7 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  kaon::config::StartLog(argv[0]);
+  kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
       Describe(), argc, argv);
 }

@@ -5,10 +5,10 @@
 #include "kernels/backend.h"
 #include "proto/chunk_memory.h"
 #include "proto/identity.h"
+#include "proto/program_log.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
-#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
 
@@ -82,7 +82,7 @@ kaon::config::CommandLine Describe() {
 int main(int argc, char** argv) {
   kaon::proto::KeepChunkMemory();
   kaon::proto::BoundArenas();
-  kaon::config::StartLog(argv[0]);
+  kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,
                                                                                   argv);
 }
