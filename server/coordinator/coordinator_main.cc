@@ -49,6 +49,7 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kaon::config::HoldHangup();
   kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
       Describe(), argc, argv);

@@ -80,6 +80,7 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kaon::config::HoldHangup();
   kaon::proto::KeepChunkMemory();
   kaon::proto::BoundArenas();
   kaon::proto::StartLog(argv[0]);
