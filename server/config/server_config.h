@@ -27,7 +27,7 @@ struct Flag {
 struct CommandLine {
   std::string program;
   std::string description;
-  // What is built into the program, for --version.
+  // Built-in features, for --version.
   std::string features;
   // Has a row for every field of the message (CHECK).
   std::vector<Flag> flags;

@@ -9,10 +9,12 @@ command -v mmdebstrap >/dev/null || { echo "FAILED: no mmdebstrap: deploy/instal
 
 # What is mounted here is gone when the test ends, however it ends.
 if [ -z "${KAON_IN_NAMESPACE:-}" ]; then
-  KAON_IN_NAMESPACE=1 exec unshare --mount --pid --fork --kill-child "$0"
+  KAON_IN_NAMESPACE=1 exec unshare --mount --pid --fork --kill-child "$0" "$@"
 fi
 work=$TEST_TMPDIR
 root=$work/root
+# The commit that the build was told.
+commit=$1
 deploy/package.sh --binaries "$PWD" --output "$work/packages"
 # KAON_TEST_ROOT: a tar that mmdebstrap has made before.
 if [ -n "${KAON_TEST_ROOT:-}" ]; then
@@ -35,7 +37,11 @@ SMALL=(--hidden 48 --embedding 8 --batch-size 96 --report-every 1 --steps 5)
 # train_cluster PREFIX: starts the cluster of an installation, trains with its kaon-train, and compares with a run
 # without servers.
 train_cluster() {
-  local prefix=$1 cluster=/tmp/cluster served alone
+  local prefix=$1 cluster=/tmp/cluster served alone program
+  for program in kaon-coordinator kaon-shard kaonctl kaon-train; do
+    [[ $(inside "$prefix/bin/$program" --version) = "$program $version (commit $commit, opt build)"* ]] ||
+      fail "$program --version: $(inside "$prefix/bin/$program" --version)"
+  done
   inside "$prefix/share/kaon/deploy/local_cluster.sh" start $cluster --shards 2 --workers 1
   served=$(inside "$prefix/bin/kaon-train" --connect "127.0.0.1:$(<"$root$cluster/coordinator.port")" \
     --tls-dir $cluster/tls --workers 1 "${SMALL[@]}" | tail -n 1)
@@ -62,6 +68,10 @@ digest() {
 }
 
 version=$(<VERSION)
+for file in "$work"/packages/*; do
+  # docs/operating.md says about how large they are.
+  [ "$(stat -c %s "$file")" -le $((40 << 20)) ] || fail "$file has $(($(stat -c %s "$file") >> 20)) MiB, must have at most 40"
+done
 ! inside dpkg-query -W 'libgrpc*' 2>/dev/null || fail "the fresh root has gRPC"
 mkdir "$root/opt/elsewhere"
 tar -C "$root/opt/elsewhere" --strip-components 1 -xzf "$work/packages/kaon-$version-linux-x86_64.tar.gz"
@@ -81,6 +91,14 @@ rm -rf "$root/opt/elsewhere"
 cp "$work"/packages/kaon_*.deb "$root/kaon.deb"
 install /kaon.deb
 inside dpkg --verify kaon
+# Units, samples and the user are there. Nothing is enabled, and no server finds a configuration.
+for file in lib/systemd/system/kaon-{shard,coordinator}.service lib/sysusers.d/kaon.conf share/bash-completion/completions/kaonctl \
+  share/zsh/vendor-completions/_kaonctl share/doc/kaon/copyright share/doc/kaon/examples/{shard,coordinator}.textproto; do
+  [ -s "$root/usr/$file" ] || fail "the package lacks /usr/$file"
+done
+[[ $(inside getent passwd kaon) = *:/var/lib/kaon:/usr/sbin/nologin ]] || fail "user kaon: $(inside getent passwd kaon)"
+enabled=$(find "$root/etc/systemd" "$root/etc/kaon" \( -type l -o -type f \) -iname '*kaon*' 2>/dev/null) || true
+[ -z "$enabled" ] && [ -z "$(ls "$root/etc/kaon")" ] || fail "the package enables or configures: $enabled $(ls "$root/etc/kaon")"
 [[ $(inside ldconfig -p) == *libkaon_client.so* ]] || fail "the loader does not know libkaon_client.so"
 train_cluster /usr
 inside dpkg --purge kaon
