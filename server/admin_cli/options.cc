@@ -66,7 +66,8 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
       ->envname(client::kPrivateKeyVariable);
   app.add_option("--shard", typed.options.shard,
                  "health, status: ask this one shard, host:port, and no coordinator");
-  app.add_option("-o,--output", typed.output, "table, wide (more columns), json or yaml")
+  app.add_option("-o,--output", typed.output,
+                 "table, wide (more columns in some tables), json or yaml")
       ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
       ->capture_default_str();
   app.add_option("--timeout", typed.timeout_seconds,
