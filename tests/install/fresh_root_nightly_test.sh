@@ -4,6 +4,8 @@
 # cluster, trains with kaon-train, builds a trainer and trains with it. Needs root, mmdebstrap and Debian's mirror.
 set -euo pipefail
 
+# Bazel gives a test no folder of chroot.
+PATH+=:/usr/sbin:/sbin
 [ "$(id -u)" = 0 ] || { echo "FAILED: only root may make a root file system"; exit 1; }
 command -v mmdebstrap >/dev/null || { echo "FAILED: no mmdebstrap: deploy/install_packages.sh --package"; exit 1; }
 
@@ -81,7 +83,18 @@ install() {
   inside env DEBIAN_FRONTEND=noninteractive apt-get install -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" \
     >"$work/log" 2>&1 || { cat "$work/log"; fail "$* cannot be installed"; }
 }
+# The commands of README.md, as they are there, to a trained job within fifteen minutes.
+cp "$work/packages/kaon-$version-linux-x86_64.tar.gz" "$root/root/"
+awk '/^```sh archive$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$root/root/readme"
+[ "$(wc -l <"$root/root/readme")" -ge 7 ] || fail "README.md has no commands for the archive"
+SECONDS=0
 inside apt-get update -qq
+inside bash -c 'cd && DEBIAN_FRONTEND=noninteractive bash -euo pipefail readme' >"$work/log" 2>&1 || { cat "$work/log"; fail "README.md"; }
+grep -q '^SUMMARY {' "$work/log" || { cat "$work/log"; fail "the commands of README.md do not train"; }
+echo "README.md: trained on two shards after $SECONDS s"
+[ $SECONDS -le 900 ] || fail "the commands of README.md took $SECONDS s, must take at most 900"
+rm -rf "$root/root/kaon-$version-linux-x86_64"
+
 # What local_cluster.sh needs, and a compiler: the package recommends and suggests these.
 install openssl procps g++ libc6-dev pkg-config
 cp tests/install/consumers/trainer.cc "$root/tmp/"
