@@ -48,6 +48,7 @@ step 6
 "$KAONCTL" --dir "$DIR" health || fail "health"
 stop
 
+[ "$failures" -eq 0 ] || finish
 strace -o /dev/null true 2>/dev/null || skipped "processes may not be traced here: no signal can be sent to a server that starts"
 # survives NAME COMMAND...: gets SIGHUP when it opens its configuration; then serves, and ends with status 0 on SIGTERM.
 survives() {
