@@ -85,8 +85,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 build_image() {
-  local program
+  local program version commit=
   if [ -z "$binaries" ]; then
+    commit=$("$root/deploy/commit.sh")
     say "building the programs"
     (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)" \
       --noshow_progress //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
@@ -110,6 +111,9 @@ build_image() {
   quiet $engine build "${options[@]}" --build-arg "REVISION=$("$root/deploy/commit.sh")" \
     -t "$KAON_IMAGE" "$work/context"
   say "image: $($engine image inspect -f '{{.Size}}' "$KAON_IMAGE" | awk '{ printf "%.0f", $1 / 1e6 }') MB"
+  version=$($engine run --rm --read-only --network none "$KAON_IMAGE" kaonctl --version)
+  say "$version"
+  [[ $version = *"(commit $commit"* ]] || die "the image's programs are not of commit $commit"
 }
 
 # The newest step that worker 0 has reported; 0 before the first.
