@@ -89,7 +89,7 @@ build_image() {
   if [ -z "$binaries" ]; then
     commit=$("$root/deploy/commit.sh")
     say "building the programs"
-    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)" \
+    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$commit" \
       --noshow_progress //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
     binaries=$root/.bazel/bin
   fi

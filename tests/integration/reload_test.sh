@@ -43,7 +43,10 @@ echo "no certificate" >"$DIR/tls/ca.crt"
 hang_up "the log level is set; tls ca file '$DIR/tls/ca.crt'"
 cp "$TEST_TMPDIR/ca.crt" "$DIR/tls/ca.crt"
 hang_up "the log level is set, and the certificates are good"
-step 6
+# Certificates are good for a day: the trainer warns, with a line like those of servers.
+LD_PRELOAD=$(dpkg -L libfaketime | grep '/libfaketimeMT\.so\.1$') FAKETIME=+20h FAKETIME_DONT_FAKE_MONOTONIC=1 step 6
+grep -qE '^[0-9-]+T[0-9:.]+Z W [0-9]+ [a-z_]+\.cc:[0-9]+\] .* expires on ' "$TEST_TMPDIR/out" ||
+  fail "kaon-train does not warn with the time: $(head -n 5 "$TEST_TMPDIR/out")"
 [ "$(cat "$DIR"/*.pid)" = "$pids" ] || fail "a server was replaced"
 "$KAONCTL" --dir "$DIR" health || fail "health"
 stop
