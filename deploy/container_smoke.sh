@@ -12,7 +12,7 @@ same bits as an undisturbed run of `kaon-train --local` in the same image. Then 
 
   --binaries BIN   programs of this bazel-bin (default: built by Bazel now)
   --base IMAGE     Debian 12 with apt-get (default: one that mmdebstrap makes, so that no registry is needed)
-  --steps N        training steps, 30 .. 100000 (default 120)
+  --steps N        training steps, 30 .. 100000 (default 600)
 
 Uses docker with its compose plugin, or else podman and podman-compose with storage of its own. Needs root with podman.
 `deploy/install_packages.sh --containers` installs these.
@@ -27,7 +27,7 @@ die() {
 root=$(cd "$(dirname "$0")/.." && pwd)
 binaries=""
 base=""
-steps=120
+steps=600
 project=kaonsmoke
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -151,8 +151,10 @@ disturb() {
 
 # await_return: training goes on after the last disturbance.
 await_return() {
-  local start=$SECONDS
-  await_step $(($(steps_done) + 1))
+  local start=$SECONDS step
+  step=$(steps_done)
+  [ "$step" -lt "$steps" ] || die "training ended during the disturbance; more --steps leave time for it"
+  await_step $((step + 1))
   say "training went on after $((SECONDS - start)) s"
 }
 
