@@ -38,6 +38,7 @@ absl::StatusOr<std::shared_ptr<StepOperation>> StepOperation::Start(Options opti
       [step] { step->Stop(absl::CancelledError("the client was destroyed")); }, step->operation_);
   if (!added) return runtime.CheckUsable();
   step->StartDeadline("finished");
+  step->StartLog();
   runtime.loop().Post([step] { step->Begin(); });
   return step;
 }
@@ -56,6 +57,19 @@ void StepOperation::StartDeadline(const std::string& what) {
                                                             " was not ", what, " within ",
                                                             absl::FormatDuration(deadline))));
       });
+}
+
+void StepOperation::StartLog() {
+  const auto what = [weak = weak_from_this()] {
+    const std::shared_ptr<StepOperation> self = weak.lock();
+    return self == nullptr ? std::string() : self->WaitsFor();
+  };
+  const auto since = [weak = weak_from_this()] {
+    const std::shared_ptr<StepOperation> self = weak.lock();
+    return self == nullptr ? absl::InfiniteFuture() : self->WaitsSince();
+  };
+  MutexLock lock(mu_);
+  if (!closed_) log_ = std::make_unique<WaitLog>(options_.job->runtime(), what, since);
 }
 
 StepOperation::StepOperation(Options options)
@@ -199,10 +213,7 @@ absl::Status StepOperation::Finish(const FinishOptions& options,
     closed = closed_;
     if (!closed) {
       done_ = std::move(done);
-      log_ = std::make_unique<WaitLog>(options_.job->runtime(), [weak = weak_from_this()] {
-        const std::shared_ptr<StepOperation> self = weak.lock();
-        return self == nullptr ? std::string() : self->WaitsFor();
-      });
+      finish_time_ = EventLoop::Now();
     }
   }
   if (closed) {
@@ -234,6 +245,14 @@ void StepOperation::StopAndWait(const absl::Status& status) {
 bool StepOperation::finished() const {
   MutexLock lock(mu_);
   return finished_;
+}
+
+absl::Time StepOperation::WaitsSince() const {
+  {
+    MutexLock lock(mu_);
+    if (finish_time_.has_value()) return *finish_time_;
+  }
+  return pusher_->OldestUnaccepted();
 }
 
 std::string StepOperation::WaitsFor() const {

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/job_context.h"
 #include "client/kaon/step.h"
 #include "client/step_pusher.h"
@@ -75,7 +76,13 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   // later call replaces it; the end of the step cancels it.
   void StartDeadline(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // These four run on the loop.
+  // Logs waits for Finish, and those for accepted pushes before it, until the end of the step.
+  void StartLog() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // These five run on the loop.
+  // Returns when the wait for Finish began, before Finish that for the oldest push that is not
+  // accepted. InfiniteFuture if neither waits.
+  absl::Time WaitsSince() const ABSL_LOCKS_EXCLUDED(mu_);
   std::string WaitsFor() const;
   void Begin();
   void OnOver(const Outcome& outcome);
@@ -96,7 +103,9 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::function<void(const Outcome&)> done_ ABSL_GUARDED_BY(mu_);
   std::optional<EventLoop::Timer> deadline_ ABSL_GUARDED_BY(mu_);
-  // Set by Finish until the step is closed.
+  // Set by Finish unless the step is closed.
+  std::optional<absl::Time> finish_time_ ABSL_GUARDED_BY(mu_);
+  // Set until the step is closed.
   std::unique_ptr<WaitLog> log_ ABSL_GUARDED_BY(mu_);
 
   // Written on the loop before closed_ is set; read afterwards.

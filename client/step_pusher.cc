@@ -1,7 +1,9 @@
 #include "client/step_pusher.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "client/transport/event_loop.h"
 #include "client/wire/public_status.h"
 #include "proto/ballot.h"
 #include "proto/tensor_stream.h"
@@ -49,7 +51,7 @@ void StepPusher::Push(uint32_t shard, ContributionKey key, const TensorView& ten
       if (outcome_.ok()) after.accepted.push_back(accepted);
     } else {
       Shard& to = shards_[shard];
-      promises_.emplace(key, accepted);
+      unaccepted_.emplace(key, Unaccepted{accepted, EventLoop::Now()});
       to.queue.Add(key, tensor);
       TakeAcceptedLocked(to, after);
       if (to.stream != nullptr) after.resume.push_back(to.stream);
@@ -125,9 +127,16 @@ void StepPusher::CancelStream(uint32_t shard) {
   if (stream != nullptr) stream->Cancel();
 }
 
+absl::Time StepPusher::OldestUnaccepted() const {
+  MutexLock lock(mu_);
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const auto& [key, one] : unaccepted_) oldest = std::min(oldest, one.pushed);
+  return oldest;
+}
+
 void StepPusher::Close(const absl::Status& outcome, std::function<void()> on_free) {
   std::vector<std::shared_ptr<PushStream>> streams;
-  std::map<ContributionKey, Promise<Done>> promises;
+  std::map<ContributionKey, Unaccepted> unaccepted;
   std::shared_ptr<Lease> lease;
   {
     MutexLock lock(mu_);
@@ -135,18 +144,18 @@ void StepPusher::Close(const absl::Status& outcome, std::function<void()> on_fre
     closed_ = true;
     outcome_ = outcome;
     for (Shard& shard : shards_) streams.push_back(DetachStreamLocked(shard));
-    promises.swap(promises_);
+    unaccepted.swap(unaccepted_);
     lease.swap(lease_);
   }
   lease->on_free = std::move(on_free);
   for (const std::shared_ptr<PushStream>& stream : streams) {
     if (stream != nullptr) stream->Cancel();
   }
-  for (const auto& [key, promise] : promises) {
+  for (const auto& [key, one] : unaccepted) {
     if (outcome.ok()) {
-      promise.Set(Done());
+      one.promise.Set(Done());
     } else {
-      promise.Set(ToPublic(outcome));
+      one.promise.Set(ToPublic(outcome));
     }
   }
 }
@@ -234,10 +243,10 @@ void StepPusher::ResumeStarvedLocked(Afterwards& after) {
 
 void StepPusher::TakeAcceptedLocked(Shard& shard, Afterwards& after) {
   for (const ContributionKey& key : shard.queue.TakeAccepted()) {
-    const auto promise = promises_.find(key);
-    if (promise == promises_.end()) continue;
-    after.accepted.push_back(promise->second);
-    promises_.erase(promise);
+    const auto one = unaccepted_.find(key);
+    if (one == unaccepted_.end()) continue;
+    after.accepted.push_back(one->second.promise);
+    unaccepted_.erase(one);
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client/kaon/future.h"
 #include "client/transport/push_queue.h"
 #include "client/transport/shard_channel.h"
@@ -53,6 +54,10 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
 
   void CancelStream(uint32_t shard) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Returns when the oldest contribution was pushed that no shard has accepted; InfiniteFuture if
+  // there is none. A time of the client's loop.
+  absl::Time OldestUnaccepted() const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Ends the step: cancels the streams and settles every promise with `outcome`. Calls `on_free`
   // once the caller's memory is no longer read: perhaps before Close returns, on any thread. Later
   // calls do nothing.
@@ -84,6 +89,11 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
     bool starved = false;
   };
 
+  struct Unaccepted {
+    Promise<Done> promise;
+    absl::Time pushed;
+  };
+
   // Work to do after the lock is released: settle promises, resume streams.
   struct Afterwards {
     std::vector<Promise<Done>> accepted;
@@ -109,12 +119,12 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
 
   const StepPusherOptions options_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status outcome_ ABSL_GUARDED_BY(mu_);
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::PushFinish> finish_ ABSL_GUARDED_BY(mu_);
-  std::map<ContributionKey, Promise<Done>> promises_ ABSL_GUARDED_BY(mu_);
+  std::map<ContributionKey, Unaccepted> unaccepted_ ABSL_GUARDED_BY(mu_);
   // Shared with every slice in flight; Close releases it.
   std::shared_ptr<Lease> lease_ ABSL_GUARDED_BY(mu_);
 };

@@ -7,15 +7,18 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "client/runtime.h"
 
 namespace kaon::client {
 
 class WaitLog {
  public:
-  // `what` completes "waited 10 s for "; nothing is logged if it returns "". It runs on the loop,
-  // once more perhaps after the destruction of this object.
-  WaitLog(Runtime& runtime, std::function<std::string()> what);
+  // `what` completes "waited 10 s for "; nothing is logged if it returns "". `since` returns when
+  // the wait began, InfiniteFuture while nothing waits; null: now. Both run on the loop, once more
+  // perhaps after the destruction of this object.
+  WaitLog(Runtime& runtime, std::function<std::string()> what,
+          std::function<absl::Time()> since = nullptr);
   ~WaitLog();
   WaitLog(const WaitLog&) = delete;
   WaitLog& operator=(const WaitLog&) = delete;

@@ -12,7 +12,7 @@ same bits as an undisturbed run of `kaon-train --local` in the same image. Then 
 
   --binaries BIN   programs of this bazel-bin (default: built by Bazel now)
   --base IMAGE     Debian 12 with apt-get (default: one that mmdebstrap makes, so that no registry is needed)
-  --steps N        training steps, 30 .. 100000 (default 120)
+  --steps N        training steps, 30 .. 100000 (default 600)
 
 Uses docker with its compose plugin, or else podman and podman-compose with storage of its own. Needs root with podman.
 `deploy/install_packages.sh --containers` installs these.
@@ -27,7 +27,7 @@ die() {
 root=$(cd "$(dirname "$0")/.." && pwd)
 binaries=""
 base=""
-steps=120
+steps=600
 project=kaonsmoke
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -85,11 +85,12 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 build_image() {
-  local program
+  local program version commit=
   if [ -z "$binaries" ]; then
+    commit=$("$root/deploy/commit.sh")
     say "building the programs"
-    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress \
-      //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
+    (cd "$root" && bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$commit" \
+      --noshow_progress //server/shard:kaon-shard //server/coordinator:kaon-coordinator //server/admin_cli:kaonctl //client/train:kaon-train)
     binaries=$root/.bazel/bin
   fi
   mkdir -p "$work/context/bin" "$work/context/deploy"
@@ -107,9 +108,12 @@ build_image() {
   say "building the image"
   local options=(--network host --build-arg "BASE=$base" -f "$root/deploy/Dockerfile")
   quiet $engine build "${options[@]}" --target certificates -t "$KAON_CERTIFICATES_IMAGE" "$work/context"
-  quiet $engine build "${options[@]}" --build-arg "REVISION=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+  quiet $engine build "${options[@]}" --build-arg "REVISION=$("$root/deploy/commit.sh")" \
     -t "$KAON_IMAGE" "$work/context"
   say "image: $($engine image inspect -f '{{.Size}}' "$KAON_IMAGE" | awk '{ printf "%.0f", $1 / 1e6 }') MB"
+  version=$($engine run --rm --read-only --network none "$KAON_IMAGE" kaonctl --version)
+  say "$version"
+  [[ $version = *"(commit $commit"* ]] || die "the image's programs are not of commit $commit"
 }
 
 # The newest step that worker 0 has reported; 0 before the first.
@@ -147,8 +151,10 @@ disturb() {
 
 # await_return: training goes on after the last disturbance.
 await_return() {
-  local start=$SECONDS
-  await_step $(($(steps_done) + 1))
+  local start=$SECONDS step
+  step=$(steps_done)
+  [ "$step" -lt "$steps" ] || die "training ended during the disturbance; more --steps leave time for it"
+  await_step $((step + 1))
   say "training went on after $((SECONDS - start)) s"
 }
 

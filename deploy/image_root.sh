@@ -32,7 +32,7 @@ if [ -d bin ]; then
   [ -z "$cuda_home" ] || install -m 0644 lib/libkaon_cuda.so "$root/usr/lib/x86_64-linux-gnu/"
 else
   deploy/install_packages.sh
-  options=(--config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=${REVISION:-unknown}")
+  options=(--config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)")
   targets=("${programs[@]}")
   if [ -n "$cuda_home" ]; then
     options+=(--config=cuda)

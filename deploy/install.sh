@@ -10,8 +10,9 @@ Builds Kaon and installs it below DIR, an absolute path:
   bin/                   kaon-coordinator, kaon-shard, kaonctl, kaon-train
   include/kaon/          headers: #include <kaon/client.h>
   lib/                   libkaon_client.so and .a; pkgconfig/kaon.pc; cmake/Kaon: find_package(Kaon), target Kaon::client
-  share/kaon/            proto/; deploy/local_cluster.sh and certificates.sh
-  share/doc/kaon/        LICENSE
+  share/kaon/            proto/; deploy/local_cluster.sh and certificates.sh; systemd/: units for programs in /usr/bin
+  share/doc/kaon/        LICENSE; examples/: sample configurations
+  share/                 completions of kaonctl for bash and zsh
 The tree may be moved. If DESTDIR is set, the files go below DESTDIR/DIR.
   --prefix DIR     where to (default: /usr/local)
   --binaries BIN   install the files of this bazel-bin instead of building
@@ -45,8 +46,8 @@ if [ -z "$bin" ]; then
   deploy/install_packages.sh
   targets=()
   for file in "${programs[@]}" "${libraries[@]}"; do targets+=("//${file%/*}:${file##*/}"); done
-  bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
-    "${targets[@]}" </dev/null
+  bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" "--define=kaon_commit=$(deploy/commit.sh)" \
+    --noshow_progress --ui_event_filters=-info "${targets[@]}" </dev/null
   bin=$root/.bazel/bin
 fi
 for file in "${programs[@]}" "${libraries[@]}"; do
@@ -56,7 +57,8 @@ done
 version=$(<VERSION)
 abi=${version%.*}
 options=$(<"$bin/deploy/library/kaon_client.options")
-mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon,share/bash-completion/completions,share/kaon/deploy,share/kaon/proto/kaon/v1} ||
+mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon/examples} \
+  "$to"/share/{bash-completion/completions,zsh/site-functions,kaon/deploy,kaon/systemd,kaon/proto/kaon/v1} ||
   die "$to cannot be written: choose another --prefix, or run as root"
 for file in "${programs[@]}"; do
   install -m 755 -s "$bin/$file" "$to/bin/"
@@ -68,8 +70,11 @@ install -m 644 "$bin/deploy/library/libkaon_client.a" "$to/lib/"
 install -m 644 client/kaon/*.h "$to/include/kaon/"
 install -m 644 proto/kaon/v1/*.proto "$to/share/kaon/proto/kaon/v1/"
 install -m 755 deploy/local_cluster.sh deploy/certificates.sh "$to/share/kaon/deploy/"
+install -m 644 deploy/systemd/* "$to/share/kaon/systemd/"
+install -m 644 deploy/config/*.textproto "$to/share/doc/kaon/examples/"
 install -m 644 LICENSE "$to/share/doc/kaon/"
 "$to/bin/kaonctl" completion bash >"$to/share/bash-completion/completions/kaonctl"
+"$to/bin/kaonctl" completion zsh >"$to/share/zsh/site-functions/_kaonctl"
 
 # fill TEMPLATE FILE
 fill() {

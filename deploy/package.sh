@@ -47,13 +47,25 @@ depends() {
   (cd "$work/shlibs" && dpkg-shlibdeps --warnings=1 -O "$@") | sed -n 's/^shlibs:Depends=//p'
 }
 
+# place_for_debian TREE: moves what Debian has in other places than a prefix, and adds what makes the user kaon. No unit
+# is enabled or started, and no configuration is put where a server would read it.
+place_for_debian() {
+  local tree=$1 name
+  mkdir -p "$tree"/{DEBIAN,etc/kaon} "$tree"/usr/lib/{systemd/system,sysusers.d} "$tree/usr/share/zsh/vendor-completions"
+  mv "$tree/usr/share/doc/kaon/LICENSE" "$tree/usr/share/doc/kaon/copyright"
+  mv "$tree/usr/share/zsh/site-functions/_kaonctl" "$tree/usr/share/zsh/vendor-completions/"
+  mv "$tree"/usr/share/kaon/systemd/*.service "$tree/usr/lib/systemd/system/"
+  mv "$tree/usr/share/kaon/systemd/kaon.sysusers" "$tree/usr/lib/sysusers.d/kaon.conf"
+  rmdir "$tree/usr/share/zsh/site-functions" "$tree/usr/share/kaon/systemd"
+  for name in postinst prerm postrm; do install -m 755 "deploy/debian/$name" "$tree/DEBIAN/"; done
+}
+
 make_debian_package() {
   local tree=$work/debian architecture package
   architecture=$(dpkg --print-architecture)
   package=$output/kaon_${version}_$architecture.deb
   DESTDIR=$tree deploy/install.sh --prefix /usr ${binaries[@]+"${binaries[@]}"}
-  mv "$tree/usr/share/doc/kaon/LICENSE" "$tree/usr/share/doc/kaon/copyright"
-  mkdir "$tree/DEBIAN"
+  place_for_debian "$tree"
   (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
   echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
   local needs

@@ -106,7 +106,7 @@ supervise() {
 build() {
   local options
   bazel_server_begin "$root"
-  options=(--config=opt "--disk_cache=$("$root/deploy/disk_cache.sh")")
+  options=(--config=opt "--disk_cache=$("$root/deploy/disk_cache.sh")" "--define=kaon_commit=$("$root/deploy/commit.sh")")
   cd "$root"
   PROGRESS_RUNNER=supervise with_progress building bazel build "${options[@]}" "${PROGRESS_OF_BAZEL[@]}" \
     --ui_event_filters=-info //server/coordinator:kaon-coordinator //server/shard:kaon-shard \

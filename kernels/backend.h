@@ -137,6 +137,10 @@ struct BackendOptions {
 // this machine lacks. RESOURCE_EXHAUSTED if the device has less than device_memory_bytes.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
+// Returns what is built into this program, whether or not the machine has it: backends, libraries
+// of matrix products and instruction sets.
+std::string BuiltInFeatures();
+
 // Returns the instruction set of the cpu backend's own loops: "avx512", "avx2" or "scalar".
 std::string ChosenIsa();
 

@@ -127,6 +127,15 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
   return OffloadBackend::Create(*std::move(cpu), *std::move(plugin), offload);
 }
 
+std::string BuiltInFeatures() {
+#if defined(__x86_64__)
+  constexpr char kBuiltIn[] = "backend cpu; gemm amx, onednn, reference; isa avx512, avx2, scalar";
+#else
+  constexpr char kBuiltIn[] = "backend cpu; gemm onednn, reference; isa scalar";
+#endif
+  return absl::StrCat(kBuiltIn, "; plugins of interface ", kBackendVersion);
+}
+
 std::string ChosenIsa() {
   switch (ChosenInstructionSet().load()) {
     case InstructionSet::kAvx512:

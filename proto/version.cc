@@ -7,10 +7,10 @@ namespace kaon::proto {
 
 Version ThisVersion() { return {KAON_VERSION, KAON_COMMIT, KAON_BUILD}; }
 
-std::string VersionText(const std::string& program) {
+std::string VersionText(const std::string& program, const std::string& features) {
   const Version version = ThisVersion();
   return absl::StrCat(program, " ", version.version, " (commit ", version.commit, ", ",
-                      version.build, " build)");
+                      version.build, " build)\nfeatures: ", features);
 }
 
 }  // namespace kaon::proto

@@ -9,7 +9,7 @@ namespace kaon::proto {
 struct Version {
   // Content of the file VERSION, such as 0.1.0.
   std::string version;
-  // Commit that a release was built from (--define=kaon_commit=HASH), or "unknown".
+  // Commit of the sources (--define=kaon_commit=HASH, see deploy/commit.sh), or "unknown".
   std::string commit;
   // opt, fastbuild or dbg.
   std::string build;
@@ -17,8 +17,9 @@ struct Version {
 
 Version ThisVersion();
 
-// Returns "kaon-shard 0.1.0 (commit unknown, opt build)".
-std::string VersionText(const std::string& program);
+// Returns "kaon-shard 0.1.0 (commit 5952d4ab1234, opt build)\nfeatures: " and `features`, which
+// says what is built into the program.
+std::string VersionText(const std::string& program, const std::string& features);
 
 }  // namespace kaon::proto
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Every script that calls Bazel names the one cache for what was built, and needs no HOME for that."""
+"""Every script that calls Bazel names the one cache for what was built, and needs no HOME for that.
+
+Those that build for users name the commit."""
 
 import os
 import pwd
@@ -19,8 +21,9 @@ SCRIPTS = (
     ["deploy/quickstart.sh"],
     ["deploy/install.sh"],
 )
-BESIDE = ("deploy/bazel_server.sh", "deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh",
-          "tests/mutation_driver.sh", "tests/fuzz_coverage.py", "tests/count_results.py")
+FOR_USERS = (["deploy/quickstart.sh"], ["deploy/install.sh"])
+BESIDE = ("deploy/bazel_server.sh", "deploy/commit.sh", "deploy/disk_cache.sh", "deploy/local_cluster.sh",
+          "deploy/progress.sh", "tests/mutation_driver.sh", "tests/fuzz_coverage.py", "tests/count_results.py")
 # Builds nothing.
 BAZEL = """#!/bin/bash
 echo "$*" >>"$CALLS"
@@ -50,8 +53,8 @@ class DiskCacheTest(unittest.TestCase):
             file.write(text)
         os.chmod(path, 0o755)
 
-    def caches(self, script, environment):
-        """What Bazel was told by it."""
+    def told(self, script, environment, option):
+        """The values of an option that the script gives to Bazel."""
         calls = os.path.join(self.root, "calls")
         environment = {"CALLS": calls, "TMPDIR": self.root, "PATH": self.root + "/bin:" + os.environ["PATH"], **environment}
         with open(calls, "w", encoding="utf-8"):
@@ -59,7 +62,7 @@ class DiskCacheTest(unittest.TestCase):
         done = subprocess.run([os.path.join(self.root, script[0]), *script[1:]], env=environment, cwd=self.root,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         with open(calls, encoding="utf-8") as file:
-            told = [word.split("=")[1] for word in file.read().split() if word.startswith("--disk_cache=")]
+            told = [word[len(option):] for word in file.read().split() if word.startswith(option)]
         self.assertTrue(told, done.stdout.decode("utf-8"))
         return set(told)
 
@@ -67,14 +70,19 @@ class DiskCacheTest(unittest.TestCase):
         home = pwd.getpwuid(os.getuid()).pw_dir
         for script in SCRIPTS:
             with self.subTest(" ".join(script)):
-                self.assertEqual(self.caches(script, {}), {home + "/.cache/kaon-bazel"})
+                self.assertEqual(self.told(script, {}, "--disk_cache="), {home + "/.cache/kaon-bazel"})
 
     def test_is_where_caches_are_to_be(self):
         for environment, expected in (({"HOME": "/h"}, "/h/.cache/kaon-bazel"),
                                       ({"HOME": "/h", "XDG_CACHE_HOME": "/c"}, "/c/kaon-bazel")):
             for script in SCRIPTS:
                 with self.subTest(" ".join(script)):
-                    self.assertEqual(self.caches(script, environment), {expected})
+                    self.assertEqual(self.told(script, environment, "--disk_cache="), {expected})
+
+    def test_commit_is_named_where_users_build(self):
+        for script in FOR_USERS:
+            with self.subTest(" ".join(script)):
+                self.assertEqual(self.told(script, {"REVISION": "abc"}, "--define=kaon_commit="), {"abc"})
 
 
 if __name__ == "__main__":

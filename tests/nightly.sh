@@ -104,7 +104,8 @@ start=$SECONDS
 result=0
 if [ "$suite" = install ]; then
   python3 -m pip install -q --root-user-action=ignore --target "$work/python" kubernetes-validate==1.37.0 || result=1
-  options+=("--test_env=PYTHONPATH=$work/python")
+  # The packages that it makes name the commit, as those for users do.
+  options+=("--define=kaon_commit=$(deploy/commit.sh)" "--test_env=PYTHONPATH=$work/python")
 fi
 touch "$work/start"
 if [ "$verb" = script ]; then

@@ -50,8 +50,8 @@ struct ClientOptions {
   // Deadline of a step from Begin to Finish, and again from Finish to its decision; also of a pull.
   // Reconnects and repeated rounds are included.
   std::chrono::milliseconds step_deadline{600000};
-  // Each time Connect, Register, Attach, Refresh, Join, WaitForWeights, LoadWeights, Finish or a
-  // pull has waited this long, the log says what it waits for. > 0.
+  // Interval at which the log says what a call, a push or a pull waits for. The calls are Connect,
+  // Register, Attach, Refresh, Join, WaitForWeights, LoadWeights and Finish. > 0.
   std::chrono::milliseconds wait_log_interval{10000};
   // Payload bytes sent and not yet acknowledged, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;

@@ -1,5 +1,4 @@
 // The kaon-train program: composition root and signal handling.
-#include <glog/logging.h>
 #include <signal.h>
 
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "proto/chunk_memory.h"
 #include "proto/failpoint.h"
 #include "proto/identity.h"
+#include "proto/program_log.h"
 #include "proto/status_macros.h"
 
 namespace kaon::train {
@@ -96,8 +96,7 @@ absl::Status CheckFiles(const TrainOptions& options) {
 
 int Main(int argc, char** argv) {
   proto::KeepChunkMemory();
-  google::InitGoogleLogging(argv[0]);
-  FLAGS_logtostderr = true;
+  proto::StartLog(argv[0]);
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
   if (!parsed.options.has_value()) {
     (parsed.exit_status == 0 ? std::cout : std::cerr) << parsed.text;

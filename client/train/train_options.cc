@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "client/environment.h"
 #include "client/number_flags.h"
+#include "kernels/backend.h"
 #include "proto/text.h"
 #include "proto/version.h"
 
@@ -317,7 +318,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddClippingOptions(app, options);
   AddStateOptions(app, options);
   AddTrainingOptions(app, options);
-  app.set_version_flag("--version", proto::VersionText("kaon-train"));
+  app.set_version_flag("--version", proto::VersionText("kaon-train", kernels::BuiltInFeatures()));
   client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
   // CLI11 reports errors by exceptions; they end here.

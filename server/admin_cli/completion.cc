@@ -25,8 +25,8 @@ void Collect(const CLI::App& app, const std::string& path, const std::string& in
     absl::StrAppend(commands, commands->empty() ? "" : " | ", "'", path, " ", sub->get_name(), "'");
     Collect(*sub, below, inherited + " " + own, commands, words);
   }
-  absl::StrAppend(words, "    '", path, "') words='", absl::StrJoin(names, " "), " ", own,
-                  inherited, "' ;;\n");
+  absl::StrAppend(words, "    '", path, "') next='", absl::StrJoin(names, " "), " ", own, inherited,
+                  "' ;;\n");
 }
 
 }  // namespace
@@ -35,22 +35,39 @@ std::string CompletionScript(const CLI::App& app, const std::string& shell) {
   std::string commands;
   std::string words;
   Collect(app, "", "", &commands, &words);
-  return absl::StrCat(shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" : "",
-                      "_kaonctl() {\n"
-                      "  local path= words= i\n"
-                      "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
-                      "    case \"$path ${COMP_WORDS[i]}\" in\n"
-                      "      ",
-                      commands,
-                      ") path=${path:+$path }${COMP_WORDS[i]} ;;\n"
-                      "    esac\n"
-                      "  done\n"
-                      "  case \"$path\" in\n",
-                      words,
-                      "  esac\n"
-                      "  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n"
+  const bool is_zsh = shell == "zsh";
+  // Both shells run this; `before` and `next` are no parameters of either.
+  const std::string typed =
+      is_zsh ? "${words[@]:1:$((CURRENT - 2))}" : "${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}";
+  const std::string function = absl::StrCat(
+      "_kaonctl() {\n"
+      "  local before= next= word\n"
+      "  for word in \"",
+      typed,
+      "\"; do\n"
+      "    case \"$before $word\" in\n"
+      "      ",
+      commands,
+      ") before=${before:+$before }$word ;;\n"
+      "    esac\n"
+      "  done\n"
+      "  case \"$before\" in\n",
+      words, "  esac\n");
+  if (!is_zsh) {
+    return absl::StrCat(function,
+                        "  COMPREPLY=($(compgen -W \"$next\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n"
+                        "}\n"
+                        "complete -o default -F _kaonctl kaonctl\n");
+  }
+  // A file _kaonctl on fpath runs as the function at the first completion; `source` defines it.
+  return absl::StrCat("#compdef kaonctl\n", function,
+                      "  compadd -- ${=next} || _files\n"
                       "}\n"
-                      "complete -o default -F _kaonctl kaonctl\n");
+                      "if [ \"${funcstack[1]}\" = _kaonctl ]; then\n"
+                      "  _kaonctl \"$@\"\n"
+                      "else\n"
+                      "  compdef _kaonctl kaonctl\n"
+                      "fi\n");
 }
 
 }  // namespace kaon::admin_cli

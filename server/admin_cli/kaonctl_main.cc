@@ -205,15 +205,16 @@ int Run(const Options& options) {
     case Command::kJobDelete:
       return Print(options, DeleteJob(calls, options), DeletedJobJson, DeletedJobText);
     case Command::kParameters:
-      return Print(options, calls.ListParameters(), ParametersJson, ParametersText,
-                   AllParametersSeen);
+      return Print(options, calls.ListParameters(), ParametersJson,
+                   options.wide ? ParametersWideText : ParametersText, AllParametersSeen);
     case Command::kParameterStats:
       return Print(options, calls.GetParameterStats(), ParameterStatsJson, ParameterStatsText);
     case Command::kParameterDiagnostics:
       return Print(options, calls.GetParameterDiagnostics(), ParameterDiagnosticsJson,
                    ParameterDiagnosticsText);
     case Command::kSteps:
-      return Print(options, calls.StepHistory(), StepsJson, StepsText);
+      return Print(options, calls.StepHistory(), StepsJson,
+                   options.wide ? StepsWideText : StepsText);
     case Command::kStepPhases:
       return Print(options, calls.StepHistory(), PhasesJson, PhasesText, AllPhasesSeen);
     case Command::kDigest:

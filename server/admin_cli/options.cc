@@ -8,6 +8,7 @@
 #include "client/environment.h"
 #include "client/number_flags.h"
 #include "client/transport/loopback.h"
+#include "kernels/backend.h"
 #include "proto/text.h"
 #include "proto/version.h"
 #include "server/admin_cli/completion.h"
@@ -65,7 +66,8 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
       ->envname(client::kPrivateKeyVariable);
   app.add_option("--shard", typed.options.shard,
                  "health, status: ask this one shard, host:port, and no coordinator");
-  app.add_option("-o,--output", typed.output, "table, wide (more columns), json or yaml")
+  app.add_option("-o,--output", typed.output,
+                 "table, wide (more columns in some tables), json or yaml")
       ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
       ->capture_default_str();
   app.add_option("--timeout", typed.timeout_seconds,
@@ -74,7 +76,7 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--watch", typed.options.watch_seconds,
                  "Repeat a command that only reads, with so many seconds between")
       ->check(CLI::Range(0.1, 3600.0));
-  app.set_version_flag("--version", proto::VersionText("kaonctl"));
+  app.set_version_flag("--version", proto::VersionText("kaonctl", kernels::BuiltInFeatures()));
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 

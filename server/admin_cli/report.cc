@@ -1,6 +1,7 @@
 #include "server/admin_cli/report.h"
 
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -227,6 +228,12 @@ Json OfState(const v1::ParameterRow& row, uint64_t (v1::ParameterState::*value)(
   return row.has_state() ? Json((row.state().*value)()) : Json();
 }
 
+uint64_t ElementsOf(const v1::ParameterRow& row) {
+  uint64_t elements = 1;
+  for (const uint64_t side : row.spec().shape()) elements *= side;
+  return elements;
+}
+
 std::string Cell(const Json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
@@ -274,35 +281,56 @@ Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
   return {{"parameters", rows}};
 }
 
-std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
-  Table table({{"ID", kRight},
-               {"NAME"},
-               {"SHAPE"},
-               {"DTYPE"},
-               {"ROUTE"},
-               {"GROUP"},
-               {"SHARD", kRight},
-               {"STATE", kRight},
-               {"UPDATES", kRight},
-               {"NEWTON-SCHULZ", kRight},
-               {"NORM GROUP"},
-               {"LR x, DECAY x"},
-               {"LAYOUT"},
-               {"MATRICES * SCALE"},
-               {"REASON"}});
+namespace {
+
+std::string BytesPerElement(const v1::ParameterRow& row) {
+  const uint64_t elements = ElementsOf(row);
+  if (!row.has_state() || elements == 0) return "-";
+  return absl::StrFormat("%.2f", static_cast<double>(row.state().state_bytes()) / elements);
+}
+
+std::string ParametersTable(const std::vector<v1::ParameterRow>& parameters, bool wide) {
+  std::vector<Column> columns = {{"ID", kRight},      {"NAME"},
+                                 {"SHAPE"},           {"DTYPE"},
+                                 {"ROUTE"},           {"GROUP"},
+                                 {"SHARD", kRight},   {"STATE", kRight},
+                                 {"UPDATES", kRight}, {"NEWTON-SCHULZ", kRight},
+                                 {"NORM GROUP"},      {"LR x, DECAY x"},
+                                 {"LAYOUT"},          {"MATRICES * SCALE"},
+                                 {"REASON"}};
+  if (wide) columns.insert(columns.end(), {{"ELEMENTS", kRight}, {"STATE B / ELEMENT", kRight}});
+  Table table(std::move(columns));
   for (const v1::ParameterRow& row : parameters) {
-    table.AddRow({absl::StrCat(row.placement().parameter_id()), row.spec().name(),
-                  absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
-                  row.spec().frozen() ? "frozen" : Word(row.rule()),
-                  OrDash(row.placement().group()), absl::StrCat(row.placement().shard()),
-                  row.has_state() ? Bytes(row.state().state_bytes()) : "-",
-                  Cell(OfState(row, &v1::ParameterState::updates_applied)),
-                  Cell(OfState(row, &v1::ParameterState::newton_schulz_updates)), NormText(row),
-                  MultipliersText(row),
-                  row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
-                  OrDash(BlocksText(row)), OrDash(row.placement().route_reason())});
+    std::vector<std::string> cells = {
+        absl::StrCat(row.placement().parameter_id()),
+        row.spec().name(),
+        absl::StrJoin(row.spec().shape(), "x"),
+        Word(row.spec().dtype()),
+        row.spec().frozen() ? "frozen" : Word(row.rule()),
+        OrDash(row.placement().group()),
+        absl::StrCat(row.placement().shard()),
+        row.has_state() ? Bytes(row.state().state_bytes()) : "-",
+        Cell(OfState(row, &v1::ParameterState::updates_applied)),
+        Cell(OfState(row, &v1::ParameterState::newton_schulz_updates)),
+        NormText(row),
+        MultipliersText(row),
+        row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
+        OrDash(BlocksText(row)),
+        OrDash(row.placement().route_reason())};
+    if (wide) cells.insert(cells.end(), {absl::StrCat(ElementsOf(row)), BytesPerElement(row)});
+    table.AddRow(std::move(cells));
   }
   return table.ToString();
+}
+
+}  // namespace
+
+std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
+  return ParametersTable(parameters, false);
+}
+
+std::string ParametersWideText(const std::vector<v1::ParameterRow>& parameters) {
+  return ParametersTable(parameters, true);
 }
 
 namespace {
@@ -323,17 +351,43 @@ Json StepsJson(const v1::StepHistoryResponse& history) {
   return {{"steps", rows}};
 }
 
-std::string StepsText(const v1::StepHistoryResponse& history) {
-  Table table({{"POSITION", kRight},
-               {"KIND"},
-               {"STEP", kRight},
-               {"DECIDED"},
-               {"DECISION"},
-               {"LOSS", kRight},
-               {"GRAD NORM", kRight},
-               {"LIVE NORM", kRight},
-               {"NORM x CLIP FACTOR BY GROUP"},
-               {"REASON"}});
+namespace {
+
+// Returns what workers and schedule gave to a step: learning rates, loss scale, ranks.
+std::vector<std::string> WideCells(const v1::StepRecord& record) {
+  const v1::StepBody* const step = StepOf(record);
+  std::string rates = "-", ranks = "-";
+  if (step != nullptr) {
+    const auto rate = [](std::string* out, const v1::GroupRate& one) {
+      absl::StrAppend(out, one.group(), " ", Number(one.learning_rate()));
+    };
+    const auto rank = [](std::string* out, const v1::Member& one) {
+      absl::StrAppend(out, one.rank());
+    };
+    rates = OrDash(absl::StrJoin(step->rates(), ", ", rate));
+    ranks = OrDash(absl::StrJoin(step->members(), ", ", rank));
+  }
+  return {rates, step == nullptr ? "-" : Number(step->loss_scale()), ranks,
+          absl::StrCat(record.decision().applied_updates()), Hex(record.decision().state_digest())};
+}
+
+std::string StepsTable(const v1::StepHistoryResponse& history, bool wide) {
+  std::vector<Column> columns = {{"POSITION", kRight},
+                                 {"KIND"},
+                                 {"STEP", kRight},
+                                 {"DECIDED"},
+                                 {"DECISION"},
+                                 {"LOSS", kRight},
+                                 {"GRAD NORM", kRight},
+                                 {"LIVE NORM", kRight},
+                                 {"NORM x CLIP FACTOR BY GROUP"},
+                                 {"REASON"}};
+  if (wide) {
+    columns.insert(
+        columns.end(),
+        {{"RATES"}, {"LOSS SCALE", kRight}, {"RANKS"}, {"APPLIED", kRight}, {"STATE DIGEST"}});
+  }
+  Table table(std::move(columns));
   for (const v1::StepRecord& record : history.records()) {
     const v1::StepDecision& decision = record.decision();
     const v1::StepBody* step = StepOf(record);
@@ -343,15 +397,30 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
                       NormText(norm.has_norm(), norm.norm()), " x ",
                       norm.exempt() ? "exempt" : Number(norm.clip_factor()));
     }
-    table.AddRow({absl::StrCat(record.plan().position()), KindOf(record),
-                  step == nullptr ? "-" : absl::StrCat(step->step()),
-                  OrDash(TimeText(DecidedAt(history, record))), Word(decision.outcome()),
-                  decision.has_loss() ? Number(decision.loss()) : "-",
-                  NormText(decision.has_grad_norm(), decision.grad_norm()),
-                  NormText(decision.has_live_norm(), decision.live_norm()), OrDash(norms),
-                  ReasonText(record)});
+    std::vector<std::string> cells = {absl::StrCat(record.plan().position()),
+                                      KindOf(record),
+                                      step == nullptr ? "-" : absl::StrCat(step->step()),
+                                      OrDash(TimeText(DecidedAt(history, record))),
+                                      Word(decision.outcome()),
+                                      decision.has_loss() ? Number(decision.loss()) : "-",
+                                      NormText(decision.has_grad_norm(), decision.grad_norm()),
+                                      NormText(decision.has_live_norm(), decision.live_norm()),
+                                      OrDash(norms),
+                                      ReasonText(record)};
+    if (wide) {
+      for (std::string& cell : WideCells(record)) cells.push_back(std::move(cell));
+    }
+    table.AddRow(std::move(cells));
   }
   return table.ToString();
+}
+
+}  // namespace
+
+std::string StepsText(const v1::StepHistoryResponse& history) { return StepsTable(history, false); }
+
+std::string StepsWideText(const v1::StepHistoryResponse& history) {
+  return StepsTable(history, true);
 }
 
 absl::Status AllServe(const HealthReport& health) {

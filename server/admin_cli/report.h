@@ -48,9 +48,12 @@ absl::Status AllParametersSeen(const std::vector<v1::ParameterRow>& parameters);
 // The state of a parameter is null, and "-" in a table, if its shard did not answer.
 Json ParametersJson(const std::vector<v1::ParameterRow>& parameters);
 std::string ParametersText(const std::vector<v1::ParameterRow>& parameters);
+// Adds columns for `-o wide`, as does StepsWideText.
+std::string ParametersWideText(const std::vector<v1::ParameterRow>& parameters);
 
 Json StepsJson(const v1::StepHistoryResponse& history);
 std::string StepsText(const v1::StepHistoryResponse& history);
+std::string StepsWideText(const v1::StepHistoryResponse& history);
 
 // OK if every server serves. Otherwise the error of `shards`, or UNAVAILABLE naming the servers.
 absl::Status AllServe(const HealthReport& health);

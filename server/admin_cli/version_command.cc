@@ -8,6 +8,7 @@ namespace kaon::admin_cli {
 VersionFacts ReadVersion() {
   VersionFacts facts;
   facts.version = proto::ThisVersion();
+  facts.built_in = kernels::BuiltInFeatures();
   kernels::BackendOptions options;
   const auto cpu = kernels::CreateBackend(options);
   facts.cpu = cpu.ok() ? (*cpu)->name() : cpu.status().ToString();
@@ -23,7 +24,8 @@ Json VersionJson(const VersionFacts& facts) {
           {"commit", facts.version.commit},
           {"build", facts.version.build},
           {"features",
-           {{"cpu", facts.cpu},
+           {{"built_in", facts.built_in},
+            {"cpu", facts.cpu},
             {"cuda_plugin", facts.has_cuda_plugin},
             {"cuda_problem", facts.cuda_problem}}}};
 }
@@ -34,8 +36,8 @@ std::string VersionsText(const VersionFacts& facts) {
                                ? absl::StrCat("plugin found, not usable: ", facts.cuda_problem)
                                : "plugin not found";
   return absl::StrCat("version  ", facts.version.version, "\ncommit   ", facts.version.commit,
-                      "\nbuild    ", facts.version.build, "\ncpu      ", facts.cpu, "\ncuda     ",
-                      cuda, "\n");
+                      "\nbuild    ", facts.version.build, "\nbuilt in ", facts.built_in,
+                      "\ncpu      ", facts.cpu, "\ncuda     ", cuda, "\n");
 }
 
 }  // namespace kaon::admin_cli

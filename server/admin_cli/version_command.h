@@ -11,6 +11,8 @@ namespace kaon::admin_cli {
 
 struct VersionFacts {
   proto::Version version;
+  // See kernels::BuiltInFeatures.
+  std::string built_in;
   // Backend of this CPU, such as "cpu/amx".
   std::string cpu;
   // True if libkaon_cuda.so is found. `cuda_problem` is empty if it can be used.

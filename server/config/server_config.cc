@@ -157,7 +157,8 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   app.footer(
       "Every flag can also be set in --config FILE (textproto) or by its variable; the file is "
       "weakest, the flag strongest.");
-  app.set_version_flag("--version", proto::VersionText(command_line.program));
+  app.set_version_flag("--version",
+                       proto::VersionText(command_line.program, command_line.features));
   std::string file;
   bool print = false;
   bool check = false;

@@ -27,6 +27,8 @@ struct Flag {
 struct CommandLine {
   std::string program;
   std::string description;
+  // Built-in features, for --version.
+  std::string features;
   // Has a row for every field of the message (CHECK).
   std::vector<Flag> flags;
   // Fills in the defaults. Rejects values that no server could use.

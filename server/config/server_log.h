@@ -1,5 +1,4 @@
-// The log of a server's process: to stderr, each line with its time in UTC as RFC 3339 writes it.
-// Thread-safe after StartLog.
+// The level of a server's log (proto/program_log.h). Thread-safe after proto::StartLog.
 #ifndef KAON_SERVER_CONFIG_SERVER_LOG_H_
 #define KAON_SERVER_CONFIG_SERVER_LOG_H_
 
@@ -7,10 +6,6 @@
 #include "absl/strings/string_view.h"
 
 namespace kaon::config {
-
-// Starts the log. Call it once from main, before any thread starts. A line begins with
-// "2026-11-27T03:37:13.123456Z W 4711 file.cc:12] ": time, severity, thread and place.
-void StartLog(const char* program);
 
 // Returns INVALID_ARGUMENT unless `level` is debug, info, warning, error or empty.
 absl::Status CheckLogLevel(absl::string_view level);

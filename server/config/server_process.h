@@ -39,6 +39,15 @@ inline void RaiseOpenFileLimit() {
       << "the limit of open files stays below " << limit.rlim_max;
 }
 
+// Leaves SIGHUP pending until RunServer takes it. Call it first in main, since the signal would end
+// the process.
+inline void HoldHangup() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 // Server has `static StatusOr<unique_ptr<Server>> Prepare(Config)`, which checks all that it can
 // before it opens anything that only one process may use, `Status Serve()` and `Shutdown()`. So
 // --check-config and a start run the same checks. Returns the exit status:

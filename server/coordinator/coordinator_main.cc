@@ -3,10 +3,10 @@
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/identity.h"
+#include "proto/program_log.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
-#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
@@ -16,6 +16,7 @@ kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-coordinator";
   line.description = "Coordinates the steps of one training job over Kaon shards.";
+  line.features = "no backend: shards compute";
   line.flags = {
       {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
       {"tls.ca_file", "PEM file of the cluster's CA"},
@@ -48,7 +49,8 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  kaon::config::StartLog(argv[0]);
+  kaon::config::HoldHangup();
+  kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
       Describe(), argc, argv);
 }

@@ -2,12 +2,13 @@
 // and SIGINT.
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
+#include "kernels/backend.h"
 #include "proto/chunk_memory.h"
 #include "proto/identity.h"
+#include "proto/program_log.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
-#include "server/config/server_log.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
 
@@ -17,6 +18,7 @@ kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
   line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
+  line.features = kaon::kernels::BuiltInFeatures();
   line.flags = {
       {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
       {"tls.ca_file", "PEM file of the cluster's CA"},
@@ -87,9 +89,10 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kaon::config::HoldHangup();
   kaon::proto::KeepChunkMemory();
   kaon::proto::BoundArenas();
-  kaon::config::StartLog(argv[0]);
+  kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,
                                                                                   argv);
 }

@@ -10,10 +10,12 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "client/kaon/client.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "tests/server/auth/certificates.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/fake_cluster.h"
 
 namespace kaon {
@@ -88,6 +90,22 @@ TEST(ConnectTest, WaitsForAnAddressThatDoesNotAnswerYet) {
   const Status status = Client::Connect(options).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
   EXPECT_THAT(status.message(), HasSubstr("127.0.0.1:1: UNAVAILABLE: "));
+}
+
+TEST(ConnectTest, SaysOnTheLogWhatItWaitsFor) {
+  const testing::CapturedLog log;
+  Server server(TlsFiles{});
+  ClientOptions options;
+  options.coordinators = {server.address(), "127.0.0.1:1"};
+  options.wait_log_interval = std::chrono::milliseconds(20);
+  Status status;
+  std::thread waiting([&] { status = Client::Connect(options).status(); });
+  while (log.text().find("for a coordinator to answer; ") == std::string::npos) {
+    std::this_thread::yield();
+  }
+  server.ServeAsCoordinator();
+  waiting.join();
+  EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
 TEST(ConnectTest, AcceptsACoordinatorWhoseJobIsStopped) {

@@ -27,6 +27,22 @@ DESTDIR=$work/staged deploy/install.sh --prefix /opt/kaon --binaries "$PWD"
 mv "$work/staged/opt/kaon" "$kaon"
 version=$(<VERSION)
 
+# Files that are installed as they are, and what a program must be able to read.
+installed() { cmp "$1" "$kaon/$2" || fail "$2 is not $1"; }
+for file in proto/kaon/v1/*.proto; do installed "$file" "share/kaon/$file"; done
+installed LICENSE share/doc/kaon/LICENSE
+for file in deploy/config/*; do installed "$file" "share/doc/kaon/examples/${file##*/}"; done
+for file in deploy/systemd/*; do installed "$file" "share/kaon/systemd/${file##*/}"; done
+(cd "$kaon/share/kaon/proto" && protoc -I . --descriptor_set_out=/dev/null kaon/v1/*.proto) || fail "the protos do not compile"
+[ "$(bash -c 'source "$0" && complete -p kaonctl' "$kaon/share/bash-completion/completions/kaonctl")" = \
+  "complete -o default -F _kaonctl kaonctl" ] || fail "bash does not complete kaonctl"
+[ "$(zsh -fc 'fpath=($1 $fpath); autoload -Uz compinit; compinit -D -u; print $_comps[kaonctl]' zsh \
+  "$kaon/share/zsh/site-functions")" = _kaonctl ] || fail "zsh does not complete kaonctl"
+for file in "$kaon"/bin/* "$kaon/lib/libkaon_client.so.$version"; do
+  sections=$(readelf -SW "$file" | grep -oE '\.(debug_info|symtab)') || continue
+  fail "$file is not stripped: it has $sections"
+done
+
 # public_names: reads demangled symbols `kaon::Name...`; prints those whose Name is a word of a header, comments aside.
 sed 's|//.*||' "$kaon"/include/kaon/*.h | grep -oE '[A-Za-z_]+' | sort -u >"$work/words"
 public_names() {

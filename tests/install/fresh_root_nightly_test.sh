@@ -4,15 +4,19 @@
 # cluster, trains with kaon-train, builds a trainer and trains with it. Needs root, mmdebstrap and Debian's mirror.
 set -euo pipefail
 
+# Bazel gives a test no folder of chroot.
+PATH+=:/usr/sbin:/sbin
 [ "$(id -u)" = 0 ] || { echo "FAILED: only root may make a root file system"; exit 1; }
 command -v mmdebstrap >/dev/null || { echo "FAILED: no mmdebstrap: deploy/install_packages.sh --package"; exit 1; }
 
 # What is mounted here is gone when the test ends, however it ends.
 if [ -z "${KAON_IN_NAMESPACE:-}" ]; then
-  KAON_IN_NAMESPACE=1 exec unshare --mount --pid --fork --kill-child "$0"
+  KAON_IN_NAMESPACE=1 exec unshare --mount --pid --fork --kill-child "$0" "$@"
 fi
 work=$TEST_TMPDIR
 root=$work/root
+# The commit that the build was told.
+commit=$1
 deploy/package.sh --binaries "$PWD" --output "$work/packages"
 # KAON_TEST_ROOT: a tar that mmdebstrap has made before.
 if [ -n "${KAON_TEST_ROOT:-}" ]; then
@@ -35,7 +39,11 @@ SMALL=(--hidden 48 --embedding 8 --batch-size 96 --report-every 1 --steps 5)
 # train_cluster PREFIX: starts the cluster of an installation, trains with its kaon-train, and compares with a run
 # without servers.
 train_cluster() {
-  local prefix=$1 cluster=/tmp/cluster served alone
+  local prefix=$1 cluster=/tmp/cluster served alone program
+  for program in kaon-coordinator kaon-shard kaonctl kaon-train; do
+    [[ $(inside "$prefix/bin/$program" --version) = "$program $version (commit $commit, opt build)"* ]] ||
+      fail "$program --version: $(inside "$prefix/bin/$program" --version)"
+  done
   inside "$prefix/share/kaon/deploy/local_cluster.sh" start $cluster --shards 2 --workers 1
   served=$(inside "$prefix/bin/kaon-train" --connect "127.0.0.1:$(<"$root$cluster/coordinator.port")" \
     --tls-dir $cluster/tls --workers 1 "${SMALL[@]}" | tail -n 1)
@@ -62,6 +70,10 @@ digest() {
 }
 
 version=$(<VERSION)
+for file in "$work"/packages/*; do
+  # docs/operating.md says about how large they are.
+  [ "$(stat -c %s "$file")" -le $((40 << 20)) ] || fail "$file has $(($(stat -c %s "$file") >> 20)) MiB, must have at most 40"
+done
 ! inside dpkg-query -W 'libgrpc*' 2>/dev/null || fail "the fresh root has gRPC"
 mkdir "$root/opt/elsewhere"
 tar -C "$root/opt/elsewhere" --strip-components 1 -xzf "$work/packages/kaon-$version-linux-x86_64.tar.gz"
@@ -71,7 +83,18 @@ install() {
   inside env DEBIAN_FRONTEND=noninteractive apt-get install -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" \
     >"$work/log" 2>&1 || { cat "$work/log"; fail "$* cannot be installed"; }
 }
+# The commands of README.md, as they are there, to a trained job within fifteen minutes.
+cp "$work/packages/kaon-$version-linux-x86_64.tar.gz" "$root/root/"
+awk '/^```sh archive$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$root/root/readme"
+[ "$(wc -l <"$root/root/readme")" -ge 7 ] || fail "README.md has no commands for the archive"
+SECONDS=0
 inside apt-get update -qq
+inside bash -c 'cd && DEBIAN_FRONTEND=noninteractive bash -euo pipefail readme' >"$work/log" 2>&1 || { cat "$work/log"; fail "README.md"; }
+grep -q '^SUMMARY {' "$work/log" || { cat "$work/log"; fail "the commands of README.md do not train"; }
+echo "README.md: trained on two shards after $SECONDS s"
+[ $SECONDS -le 900 ] || fail "the commands of README.md took $SECONDS s, must take at most 900"
+rm -rf "$root/root/kaon-$version-linux-x86_64"
+
 # What local_cluster.sh needs, and a compiler: the package recommends and suggests these.
 install openssl procps g++ libc6-dev pkg-config
 cp tests/install/consumers/trainer.cc "$root/tmp/"
@@ -81,6 +104,14 @@ rm -rf "$root/opt/elsewhere"
 cp "$work"/packages/kaon_*.deb "$root/kaon.deb"
 install /kaon.deb
 inside dpkg --verify kaon
+# Units, samples and the user are there. Nothing is enabled, and no server finds a configuration.
+for file in lib/systemd/system/kaon-{shard,coordinator}.service lib/sysusers.d/kaon.conf share/bash-completion/completions/kaonctl \
+  share/zsh/vendor-completions/_kaonctl share/doc/kaon/copyright share/doc/kaon/examples/{shard,coordinator}.textproto; do
+  [ -s "$root/usr/$file" ] || fail "the package lacks /usr/$file"
+done
+[[ $(inside getent passwd kaon) = *:/var/lib/kaon:/usr/sbin/nologin ]] || fail "user kaon: $(inside getent passwd kaon)"
+enabled=$(find "$root/etc/systemd" "$root/etc/kaon" \( -type l -o -type f \) -iname '*kaon*' 2>/dev/null) || true
+[ -z "$enabled" ] && [ -z "$(ls "$root/etc/kaon")" ] || fail "the package enables or configures: $enabled $(ls "$root/etc/kaon")"
 [[ $(inside ldconfig -p) == *libkaon_client.so* ]] || fail "the loader does not know libkaon_client.so"
 train_cluster /usr
 inside dpkg --purge kaon

@@ -12,8 +12,9 @@ TEST(VersionTest, IsThatOfTheFile) {
   std::string line;
   ASSERT_TRUE(std::getline(std::ifstream("VERSION"), line));
   EXPECT_EQ(ThisVersion().version, line);
-  EXPECT_EQ(VersionText("kaonctl"), "kaonctl " + line + " (commit " + ThisVersion().commit + ", " +
-                                        ThisVersion().build + " build)");
+  EXPECT_EQ(VersionText("kaonctl", "backend cpu"),
+            "kaonctl " + line + " (commit " + ThisVersion().commit + ", " + ThisVersion().build +
+                " build)\nfeatures: backend cpu");
 }
 
 }  // namespace

@@ -15,10 +15,10 @@ TEST(CompletionTest, HasTheWordsThatMayFollowEachCommand) {
   CLI::App* job = app.add_subcommand("job");
   job->add_subcommand("set")->add_flag("--yes");
   const std::string script = CompletionScript(app, "bash");
-  EXPECT_THAT(script, HasSubstr("' job' | 'job set') path="));
-  EXPECT_THAT(script, HasSubstr("'') words='job -h --help -o --output' ;;"));
-  EXPECT_THAT(script, HasSubstr("'job set') words=' -h --help --yes"));
-  EXPECT_THAT(CompletionScript(app, "zsh"), StartsWith("autoload -U +X bashcompinit"));
+  EXPECT_THAT(script, HasSubstr("' job' | 'job set') before="));
+  EXPECT_THAT(script, HasSubstr("'') next='job -h --help -o --output' ;;"));
+  EXPECT_THAT(script, HasSubstr("'job set') next=' -h --help --yes"));
+  EXPECT_THAT(CompletionScript(app, "zsh"), StartsWith("#compdef kaonctl\n"));
 }
 
 }  // namespace

@@ -22,9 +22,14 @@ expect() {
 }
 
 version=$(cat VERSION)
+# The commit that the build was told; nightly suites tell the real one.
+commit=$1
 for program in client/train/kaon-train server/admin_cli/kaonctl server/coordinator/kaon-coordinator server/shard/kaon-shard; do
-  expect 0 "$(basename "$program") $version (commit " "$PWD/$program" --version
+  expect 0 "$(basename "$program") $version (commit $commit, " "$PWD/$program" --version
+  grep -q '^features: ..*' "$TEST_TMPDIR/out" || fail "$program --version names no feature: $(cat "$TEST_TMPDIR/out")"
 done
+expect 0 "isa avx512, avx2, scalar" server/shard/kaon-shard --version
+expect 0 "\"commit\": \"$commit\"" "$KAONCTL" version -o json
 expect 0 "\"version\": \"$version\"" "$KAONCTL" version -o json
 expect 0 "cuda_plugin: " "$KAONCTL" version -o yaml
 
@@ -51,7 +56,24 @@ completes kaonctl checkpoint re restore
 completes kaonctl checkpoint restore --y --yes
 completes kaonctl -o json steps --ph --phases
 completes kaonctl steps --time --timeout
-[[ $("$KAONCTL" completion zsh) == "autoload -U +X bashcompinit"* ]] || fail "zsh"
+
+# The same in zsh: by `source`, and as the file _kaonctl on fpath. compadd is a stub that prints the words.
+mkdir -p "$TEST_TMPDIR/zsh"
+"$KAONCTL" completion zsh >"$TEST_TMPDIR/zsh/_kaonctl"
+# completes_in_zsh SETUP WORDS... EXPECTED
+completes_in_zsh() {
+  local setup=$1 expected=${*: -1} found
+  found=$(zsh -fc 'compadd() { shift; print -l -- "$@"; }; '"$setup"'; words=("$@") CURRENT=$#; ${_comps[kaonctl]:-_kaonctl}' \
+    zsh "${@:2:$#-2}" 2>&1) || true
+  grep -qx -e "$expected" <<<"$found" || fail "completion of ${*:2:$#-2} in zsh: $found"
+}
+for setup in 'compdef() { :; }; source "$TEST_TMPDIR/zsh/_kaonctl"' \
+  'fpath=("$TEST_TMPDIR/zsh" $fpath); autoload -Uz compinit; compinit -D -u'; do
+  completes_in_zsh "$setup" kaonctl stat status
+  completes_in_zsh "$setup" kaonctl checkpoint re restore
+  completes_in_zsh "$setup" kaonctl checkpoint restore --y --yes
+  completes_in_zsh "$setup" kaonctl -o json steps --ph --phases
+done
 
 [ "$failures" -eq 0 ] || exit 1
 echo "PASSED"

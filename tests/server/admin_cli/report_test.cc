@@ -1,5 +1,6 @@
 #include "server/admin_cli/report.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,9 @@
 
 namespace kaon::admin_cli {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename Message>
 Message Parse(const std::string& text) {
@@ -76,6 +80,12 @@ TEST(ParametersReportTest, ShowsLayoutMatricesAndNormGroup) {
   EXPECT_TRUE(ParametersJson(Rows())["parameters"][1]["layout"].is_null());
 }
 
+TEST(ParametersReportTest, WideTableHasBytesByElement) {
+  EXPECT_THAT(ParametersWideText(Rows()), HasSubstr("matrix     78336              16.00\n"));
+  EXPECT_THAT(ParametersWideText(Rows()), HasSubstr("-              3                  -\n"));
+  EXPECT_THAT(ParametersText(Rows()), Not(HasSubstr("ELEMENT")));
+}
+
 TEST(ParametersReportTest, FrozenParameterHasNoRule) {
   EXPECT_EQ(ParametersJson(Rows())["parameters"][1]["route"], "frozen");
   EXPECT_NE(ParametersText(Rows()).find("frozen"), std::string::npos);
@@ -111,6 +121,11 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
   EXPECT_EQ(step["members"][0]["token_weight"], 256);
   const std::string text = StepsText(History());
   EXPECT_NE(text.find("adamw 2 x 0.5, muon 9 x exempt"), std::string::npos) << text;
+  EXPECT_THAT(text, Not(HasSubstr("RATES")));
+}
+
+TEST(StepsReportTest, WideTableHasRatesScaleAndRanks) {
+  EXPECT_THAT(StepsWideText(History()), HasSubstr("muon 0.01           1  0"));
 }
 
 TEST(StepsReportTest, ShowsWhenAStepWasDecidedIfThatIsKnown) {

@@ -66,7 +66,7 @@ TEST(TiersReportTest, TheTableHasALineForEachTier) {
   const std::vector<std::string> lines =
       absl::StrSplit(TiersText(Status()), '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[1].substr(0, 41), "    0  cpu            3  1.0 KiB   4.0 KiB");
+  EXPECT_EQ(lines[1].substr(0, 42), "    0  cpu            3  1.0 KiB   4.0 KiB");
   std::vector<std::string> cells = absl::StrSplit(lines[3], ' ', absl::SkipEmpty());
   EXPECT_EQ(absl::StrJoin(cells, " "),
             "1 nvme 2 6.0 KiB 8.0 KiB 3.0 KiB 1.5 KiB/s 2.0 KiB - 75 % 500.0 ms 1.95");

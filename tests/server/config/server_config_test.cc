@@ -29,6 +29,7 @@ absl::Status Check(const google::protobuf::Message& message) {
 CommandLine TestCommandLine() {
   return {"kaon-test",
           "test",
+          "backend none",
           {{"listen", "address"},
            {"threads", "compute threads"},
            {"host_memory_bytes", "capacity"},
@@ -70,8 +71,8 @@ TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
   v1::CoordinatorConfig config;
   const char* argv[] = {"kaon-test", "--shards", "a:1, b:2"};
   const auto accept = [](google::protobuf::Message*) { return absl::OkStatus(); };
-  EXPECT_EQ(ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}, accept, {}, {}}, 3,
-                             argv, &config),
+  EXPECT_EQ(ParseCommandLine({"kaon-test", "test", "", {{"shards", "addresses"}}, accept, {}, {}},
+                             3, argv, &config),
             std::nullopt);
   ASSERT_EQ(config.shards_size(), 2);
   EXPECT_EQ(config.shards(1), "b:2");

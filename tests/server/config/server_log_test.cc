@@ -1,19 +1,15 @@
 #include "server/config/server_log.h"
 
 #include <glog/logging.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
+#include "proto/program_log.h"
 
 namespace kaon::config {
 namespace {
-
-using ::testing::MatchesRegex;
 
 // Returns what is logged at every severity.
 std::string LoggedAt(const std::string& level) {
@@ -48,27 +44,11 @@ TEST(ServerLogTest, RefusesALevelThatIsNoneAndKeepsTheLast) {
   EXPECT_EQ(FLAGS_minloglevel, google::GLOG_WARNING);
 }
 
-TEST(ServerLogTest, ALineBeginsWithItsTimeInUtc) {
-  setenv("TZ", "Asia/Tokyo", 1);
-  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
-  const absl::Time before = absl::Now() - absl::Seconds(1);
-  testing::internal::CaptureStderr();
-  LOG(WARNING) << "odd";
-  const std::string line = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(line, MatchesRegex("[0-9-]+T[0-9:.]+Z W [0-9]+ server_log_test.cc:[0-9]+\\] odd\n"));
-  absl::Time logged;
-  std::string error;
-  ASSERT_TRUE(absl::ParseTime(absl::RFC3339_full, line.substr(0, line.find(' ')), &logged, &error))
-      << error;
-  EXPECT_GE(logged, before);
-  EXPECT_LE(logged, absl::Now());
-}
-
 }  // namespace
 }  // namespace kaon::config
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  kaon::config::StartLog(argv[0]);
+  kaon::proto::StartLog(argv[0]);
   return RUN_ALL_TESTS();
 }
