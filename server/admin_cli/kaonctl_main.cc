@@ -173,6 +173,14 @@ absl::Status ConfirmCommand(const Options& options) {
   return Confirm(what, isatty(STDIN_FILENO) == 1, std::cin, std::cerr);
 }
 
+int PrintStatus(const Options& options, const AdminCalls& calls) {
+  if (!options.shard.empty()) {
+    return Print(options, calls.DescribeShard(), OneShardJson, OneShardText);
+  }
+  return Print(options, calls.GetJobStatus(), StatusJson,
+               options.wide ? StatusWideText : StatusText);
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
   if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
@@ -185,11 +193,7 @@ int Run(const Options& options) {
   const AdminCalls calls(options);
   switch (options.command) {
     case Command::kStatus:
-      if (!options.shard.empty()) {
-        return Print(options, calls.DescribeShard(), OneShardJson, OneShardText);
-      }
-      return Print(options, calls.GetJobStatus(), StatusJson,
-                   options.wide ? StatusWideText : StatusText);
+      return PrintStatus(options, calls);
     case Command::kPreflight:
       return PrintPreflight(options, PreflightOf(options, calls));
     case Command::kWorkerList:

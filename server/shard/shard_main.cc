@@ -45,14 +45,14 @@ kaon::config::CommandLine Describe() {
        "device, or host: tensors stay in host memory, and the device computes Newton-Schulz alone "
        "(that of device)"},
       {"nvme_dirs",
-       "directories, each on a disk of its own, for the parameters that find no room in memory, or "
-       "whose group asks for it; nothing there outlives the process (all are in memory)"},
+       "directories, each on a disk of its own, for parameters that find no room in memory, or "
+       "whose "
+       "group asks for it; nothing there outlives the process (none)"},
       {"nvme_bytes",
-       "size of the file in each of nvme_dirs, reserved at the start: in all, twice the weights "
-       "and optimizer state that they hold; required with nvme_dirs"},
+       "size of the file in each of nvme_dirs, reserved at the start: in all, twice the state "
+       "there"},
       {"nvme_staging_bytes",
-       "memory, of host_memory_bytes, for parameters on their way from and to these files; it must "
-       "hold the largest one twice; 0: a quarter of host_memory_bytes (0)"},
+       "memory, of host_memory_bytes, for parameters on their way; 0: a quarter of it (0)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
