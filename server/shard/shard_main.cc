@@ -45,12 +45,11 @@ kaon::config::CommandLine Describe() {
        "device, or host: tensors stay in host memory, and the device computes Newton-Schulz alone "
        "(that of device)"},
       {"nvme_dirs",
-       "directories, each on a disk of its own, for parameters that find no room in memory, or "
+       "directories, each on a disk of its own, for parameters that find no room in memory or "
        "whose "
-       "group asks for it; nothing there outlives the process (none)"},
+       "group asks for it; they keep nothing that must outlive the process (none)"},
       {"nvme_bytes",
-       "size of the file in each of nvme_dirs, reserved at the start: in all, twice the state "
-       "there"},
+       "size of the file in each, reserved at the start: in all, twice the state there"},
       {"nvme_staging_bytes",
        "memory, of host_memory_bytes, for parameters on their way; 0: a quarter of it (0)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
