@@ -54,8 +54,16 @@ TEST_F(PinnedVersionsTest, ACopyStaysUntilItsLastReaderHasLeft) {
   EXPECT_EQ(store_.used_bytes(), 0u);
 }
 
+// The copy is made without a lock.
+TEST_F(PinnedVersionsTest, ACopyWhoseLastReaderHasLeftMeanwhileIsFreed) {
+  ASSERT_TRUE(Keep("a", 5, 5).ok());
+  EXPECT_TRUE(versions_.Find(5).memory.empty());
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
 TEST_F(PinnedVersionsTest, NamesTheArithmeticOfACopyThatDoesNotFit) {
   versions_.Add(1, 5);
+  versions_.Add(2, 6);
   ASSERT_TRUE(Keep("a", 5, 5).ok());
   ASSERT_TRUE(Keep("b", 6, 6).ok());
   const absl::Status status = Keep("c", 7, 7);
