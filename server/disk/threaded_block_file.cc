@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -90,6 +91,17 @@ absl::Status SyncDirectoryOf(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Returns whether reads and writes of the file go past the page cache from now on. Some file
+// systems take the flag and then refuse every read.
+bool UseDirect(int fd) {
+  if (::fcntl(fd, F_SETFL, O_DIRECT) != 0) return false;
+  const std::unique_ptr<void, decltype(&std::free)> block(
+      std::aligned_alloc(kBlockBytes, kBlockBytes), &std::free);
+  if (::pread(fd, block.get(), kBlockBytes, 0) == static_cast<ssize_t>(kBlockBytes)) return true;
+  ::fcntl(fd, F_SETFL, 0);
+  return false;
+}
+
 }  // namespace
 
 // One call of Read or Write, until its last piece.
@@ -134,7 +146,7 @@ absl::StatusOr<std::unique_ptr<ThreadedBlockFile>> ThreadedBlockFile::Open(const
   if (::fdatasync(fd) != 0) return SystemError("syncing", path, errno);
   KAON_RETURN_IF_ERROR(SyncDirectoryOf(path));
   // After open, so that a file system without it never sees a file created and refused.
-  const bool is_direct = ::fcntl(fd, F_SETFL, O_DIRECT) == 0;
+  const bool is_direct = UseDirect(fd);
   if (!is_direct) {
     LOG(WARNING) << path << " is in a file system without O_DIRECT: the page cache takes memory "
                  << "that no budget counts";

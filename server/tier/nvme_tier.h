@@ -2,7 +2,8 @@
 // the weights and the optimizer state of one parameter. It has two versions in the file. An update
 // reads one and writes the other, so the older one stays whole. Memory for units, staging, is
 // bounded: the tier prefetches units in the order of a step and writes them after their update. A
-// unit stays in memory until it is evicted for another one. Thread-safe. The shard's composition
+// unit stays in memory until it is evicted for another one. Every byte that comes from a file is
+// compared with a checksum of what was written. Thread-safe. The shard's composition
 // root owns it.
 #ifndef KAON_SERVER_TIER_NVME_TIER_H_
 #define KAON_SERVER_TIER_NVME_TIER_H_
@@ -23,6 +24,7 @@
 #include "kernels/mutex.h"
 #include "server/disk/block_file.h"
 #include "server/tier/busy_time.h"
+#include "server/tier/file_sums.h"
 #include "server/tier/unit_home.h"
 #include "server/tier/unit_memory.h"
 #include "server/tier/unit_pin.h"
@@ -72,7 +74,6 @@ class NvmeTier final : public UnitHome, private UnitPins {
   // holds pins must not wait for more than staging has room for, nor for a unit that it has pinned
   // itself.
 
-  // Pins the newest version.
   absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
   // Pins the newest version and memory for the next one. One caller at a time may update a unit,
   // and nobody may read its older version then.
@@ -86,7 +87,6 @@ class NvmeTier final : public UnitHome, private UnitPins {
                     absl::Span<std::byte> to) override;
   int newest(UnitId unit) const override;
   int next(UnitId unit) const override { return 1 - newest(unit); }
-  // Returns nothing.
   kernels::ConstRegion Memory(UnitId, int, size_t) const override { return {}; }
   absl::string_view name() const override { return "nvme"; }
 
@@ -98,7 +98,6 @@ class NvmeTier final : public UnitHome, private UnitPins {
   uint64_t used_bytes() const;
   uint64_t capacity_bytes() const;
   uint64_t staging_bytes() const;
-  // Returns the paths of the files.
   std::string paths() const;
 
  private:
@@ -120,8 +119,8 @@ class NvmeTier final : public UnitHome, private UnitPins {
     UnitMemory memory;
     // Memory holds the weights of the older version, too.
     bool has_older = false;
-    // The memory came from the file, and no pin for an update had it since.
-    bool was_read = false;
+    // They are the sums of each version in the file.
+    FileSums sums[2];
     bool is_updated = false;
     // Pins and copies that read the memory.
     int readers = 0;
@@ -144,6 +143,7 @@ class NvmeTier final : public UnitHome, private UnitPins {
     UnitId unit = 0;
     disk::BlockFile* file = nullptr;
     bool is_write = false;
+    int version = 0;
     uint64_t offset = 0;
     absl::Span<std::byte> memory;
   };
@@ -166,6 +166,7 @@ class NvmeTier final : public UnitHome, private UnitPins {
   void OnDone(const Transfer& transfer, const absl::Status& status);
   // Keeps the first error of a disk. Call it without the lock.
   void Fail(const absl::Status& status);
+  absl::Status CheckRead(const Transfer& transfer);
   absl::Status ReadFile(const Unit& unit, int version, uint64_t offset, absl::Span<std::byte> to);
 
   kernels::Backend& backend_;
@@ -185,7 +186,6 @@ class NvmeTier final : public UnitHome, private UnitPins {
   std::map<uint64_t, UnitId> prefetched_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Transfer> queued_ ABSL_GUARDED_BY(mu_);
-  // Queued ones and those that the file has.
   int transfers_ ABSL_GUARDED_BY(mu_) = 0;
   // Pins that found no room.
   int waiting_for_room_ ABSL_GUARDED_BY(mu_) = 0;

@@ -66,14 +66,13 @@ class UnitReadPin {
 // Without Commit, weights stay as they were, and so does state that nobody changed. Movable.
 class UnitUpdatePin {
  public:
-  // Ends at `owner`. `was_read`: the memory was filled from a disk.
-  UnitUpdatePin(UnitPins& owner, UnitId id, UnitTensors tensors, bool was_read)
-      : owner_(&owner), id_(id), tensors_(std::move(tensors)), was_read_(was_read) {}
+  // Ends at `owner`.
+  UnitUpdatePin(UnitPins& owner, UnitId id, UnitTensors tensors)
+      : owner_(&owner), id_(id), tensors_(std::move(tensors)) {}
   UnitUpdatePin(UnitUpdatePin&& other) noexcept
       : owner_(std::exchange(other.owner_, nullptr)),
         id_(other.id_),
-        tensors_(std::move(other.tensors_)),
-        was_read_(other.was_read_) {}
+        tensors_(std::move(other.tensors_)) {}
   UnitUpdatePin& operator=(UnitUpdatePin&&) = delete;
   ~UnitUpdatePin() {
     if (owner_ != nullptr) owner_->EndUpdate(id_, false);
@@ -88,8 +87,6 @@ class UnitUpdatePin {
     return absl::MakeConstSpan(tensors_.newest).subspan(1);
   }
   int next_version() const { return tensors_.next_version; }
-  // Returns whether nobody has compared this memory with what was written.
-  bool was_read() const { return was_read_; }
   // Makes the next version the newest, and starts to write it. Ends the pin.
   void Commit() { std::exchange(owner_, nullptr)->EndUpdate(id_, true); }
 
@@ -98,7 +95,6 @@ class UnitUpdatePin {
   UnitPins* owner_;
   UnitId id_;
   UnitTensors tensors_;
-  bool was_read_;
 };
 
 }  // namespace kaon::tier

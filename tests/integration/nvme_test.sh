@@ -39,6 +39,37 @@ for shards in 1 2 3; do
   stop
 done
 
+# Another shard may not use its file, and a file that does not fit is refused.
+start 1 2
+mkdir -m 700 "$TEST_TMPDIR/other"
+# refused_by FAULT OPTIONS...
+refused_by() {
+  local fault=$1 status=0
+  shift
+  timeout 30 "$KAON_SHARD" --data-dir "$TEST_TMPDIR/other" "$@" >"$TEST_TMPDIR/said" 2>&1 || status=$?
+  [[ $status = 2 && $(cat "$TEST_TMPDIR/said") = *"$fault"* ]] || fail "$* ended with $status and said: $(cat "$TEST_TMPDIR/said")"
+}
+refused_by "$DIR/shard-0-nvme/kaon-parameters: another shard is using it" --nvme-dirs "$DIR/shard-0-nvme"
+refused_by "its file system has" --nvme-dirs "$TEST_TMPDIR" --nvme-bytes $((1 << 50))
+[ ! -e "$TEST_TMPDIR/kaon-parameters" ] || fail "a refused file is left"
+
+# The file is damaged: the shard finds it before it uses a byte, ends, and goes on from its journal.
+: >"$TEST_TMPDIR/log"
+train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --tier nvme --log-jsonl "$TEST_TMPDIR/log" &
+trainer_pid=$!
+trained() { ! kill -0 "$trainer_pid" 2>/dev/null; }
+reached() { [ "$(grep -c '"type": *"step"' "$TEST_TMPDIR/log")" -ge "$1" ] || trained; }
+shard_ended() { ! kill -0 "$(cat "$DIR/shard-0.pid")" 2>/dev/null; }
+wait_for 60 reached 5
+head -c 2M /dev/urandom | dd of="$DIR/shard-0-nvme/kaon-parameters" bs=64K conv=notrunc status=none
+wait_for 60 shard_ended || give_up
+grep -q "nvme_dirs: unit .*: the file has other bytes than were written" "$DIR/shard-0.log" || fail "shard 0 ended otherwise: $(tail -n 3 "$DIR/shard-0.log")"
+cluster_revive_shard "$DIR" 0 || give_up
+wait_for 120 trained
+wait "$trainer_pid" || { cat "$TEST_TMPDIR/service"; give_up; }
+expect_digest "a damaged file"
+stop
+
 # The first run tells what the job needs in memory; the second has a little less.
 unset_nvme
 start 1 2
@@ -54,8 +85,6 @@ start 1 2
 : >"$TEST_TMPDIR/log"
 train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" &
 trainer_pid=$!
-trained() { ! kill -0 "$trainer_pid" 2>/dev/null; }
-reached() { [ "$(grep -c '"type": *"step"' "$TEST_TMPDIR/log")" -ge "$1" ] || trained; }
 for at in 5 12 18; do
   wait_for 60 reached "$at"
   cluster_kill "$DIR" shard-0

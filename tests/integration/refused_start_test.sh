@@ -94,6 +94,12 @@ tls: 1 of the files ca, certificate and private key named|--data-dir DATA --tls-
 tls ca file '/nowhere/ca.crt' cannot be read|--data-dir DATA $(files_of "$TLS" shard /nowhere/ca.crt)
 checkpoint_dir '/nowhere': No such file or directory, must be|--data-dir DATA --checkpoint-dir /nowhere
 checkpoint_dir '$TEST_TMPDIR/file': Not a directory, must be|--data-dir DATA --checkpoint-dir $TEST_TMPDIR/file
+nvme_dirs '/nowhere': No such file or directory, must be|--data-dir DATA --nvme-dirs /nowhere --nvme-bytes 1048576
+nvme_bytes is 0, must be 1048576 .. |--data-dir DATA --nvme-dirs $TEST_TMPDIR
+nvme_bytes is 4096, must be 1048576 .. |--data-dir DATA --nvme-dirs $TEST_TMPDIR --nvme-bytes 4096
+nvme_bytes is 1048576, must be 0 without nvme_dirs|--data-dir DATA --nvme-bytes 1048576
+nvme_staging_bytes is 4096, must be 0 without nvme_dirs|--data-dir DATA --nvme-staging-bytes 4096
+host_memory_bytes is 67108864, must be more than |--data-dir DATA --nvme-dirs $TEST_TMPDIR --nvme-bytes 1048576 --host-memory-bytes 67108864 --nvme-staging-bytes 67108864
 shm_dir '/nowhere': No such file or directory, must be|--data-dir DATA --shm-dir /nowhere
 directory of port_file '/nowhere/': No such file|--data-dir DATA --port-file /nowhere/port
 durability is "perhaps", must be|--data-dir DATA --durability perhaps

@@ -3,9 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "server/disk/device_error.h"
-
 namespace kaon::shard {
 
 ParameterUpdate::ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
@@ -29,14 +26,7 @@ kernels::Update ParameterUpdate::ForBackend(kernels::UpdatePart part,
   return {&*parameter_.rule, scalars_, parameter_.shape, buffers, {}};
 }
 
-absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates) {
-  for (const DecidedUpdate& update : updates) {
-    if (!update.pinned.was_read()) continue;
-    const absl::Status same =
-        CheckDigests(backend, *update.parameter, update.pinned.weights(), update.pinned.states());
-    // Another start has the right bits from the journal.
-    if (!same.ok()) return disk::DeviceError(absl::StrCat("read from a disk: ", same.message()));
-  }
+void RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates) {
   std::vector<kernels::Update> run;
   run.reserve(updates.size());
   for (const DecidedUpdate& update : updates) {
@@ -54,7 +44,6 @@ absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> upd
     update.result.largest_weight_bits = update.ahead->largest_weight_bits;
     update.result.fault = update.ahead->fault;
   }
-  return absl::OkStatus();
 }
 
 }  // namespace kaon::shard

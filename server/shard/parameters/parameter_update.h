@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <optional>
 
-#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
@@ -49,9 +48,8 @@ struct DecidedUpdate {
 };
 
 // Runs the missing part of each update; several run concurrently (Backend::NumConcurrentUpdates).
-// The resulting bits do not depend on concurrency. An error of the device names both digests of
-// a parameter that was read from a disk and is not what was written. Nothing was changed then.
-absl::Status RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates);
+// The resulting bits do not depend on concurrency.
+void RunUpdates(kernels::Backend& backend, absl::Span<DecidedUpdate> updates);
 
 }  // namespace kaon::shard
 

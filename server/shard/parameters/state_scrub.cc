@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
-#include "server/disk/device_error.h"
 
 namespace kaon::shard {
 
@@ -32,12 +30,8 @@ absl::Status StateScrub::Check(const ParameterStore& parameters,
     if (next_ >= all.size()) next_ = 0;
     const StoredParameter& parameter = all[next_++];
     KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin pinned, publisher.PinNewest(parameter.id));
-    const absl::Status same =
-        CheckDigests(parameters.backend(), parameter, pinned.tensor(0), pinned.states());
-    if (!same.ok() && !parameter.is_in_memory()) {
-      return disk::DeviceError(absl::StrCat("read from a disk: ", same.message()));
-    }
-    KAON_RETURN_IF_ERROR(same);
+    KAON_RETURN_IF_ERROR(
+        CheckDigests(parameters.backend(), parameter, pinned.tensor(0), pinned.states()));
     due_bytes_ -= BytesOf(parameter);
   }
   return absl::OkStatus();

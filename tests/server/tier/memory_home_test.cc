@@ -38,7 +38,6 @@ TEST_F(MemoryHomeTest, AnUpdateWritesTheOtherWeightsAndTheSameState) {
     const int before = home_->newest(unit);
     const float old = Read(unit, before, 0, 1)[0];
     UnitUpdatePin pin = *home_->PinForUpdate(unit);
-    EXPECT_FALSE(pin.was_read());
     pin.next_weights().host_floats()[0] = value;
     pin.state(0).host_floats()[0] = 10 * value;
     EXPECT_EQ(pin.next_version(), 1 - before);

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/mutex.h"
+#include "server/disk/completion.h"
 #include "server/disk/device_error.h"
 #include "server/disk/threaded_block_file.h"
 #include "tests/kernels/forwarding_backend.h"
@@ -404,11 +405,11 @@ TEST_F(NvmeTierTest, RefusesUnitsThatDoNotFitWithTheArithmetic) {
   MakeTier(20 * kBlockBytes);
   const absl::Status staging = tier_->Add("large", 4 * kBlockBytes, {4 * kBlockBytes}).status();
   EXPECT_EQ(staging.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(staging.message(),
-              HasSubstr(absl::StrCat("it takes ", 13 * kBlockBytes,
-                                     " bytes of memory, and staging of ", 20 * kBlockBytes,
-                                     " must hold it twice; raise --nvme-staging-bytes to ",
-                                     26 * kBlockBytes)));
+  EXPECT_THAT(
+      staging.message(),
+      HasSubstr(absl::StrCat(
+          "it takes ", 13 * kBlockBytes, " bytes of memory, and staging of ", 20 * kBlockBytes,
+          " must hold it twice; raise --nvme-staging-bytes to ", 26 * kBlockBytes)));
   MakeTier(2 * kFileBytes);
   AddUnits(1, 1000);
   const uint64_t used = tier_->used_bytes();
@@ -422,6 +423,37 @@ TEST_F(NvmeTierTest, RefusesUnitsThatDoNotFitWithTheArithmetic) {
   EXPECT_EQ(tier_->used_bytes(), used);
   tier_->Clear();
   EXPECT_EQ(tier_->used_bytes(), 0u);
+}
+
+TEST_F(NvmeTierTest, AChangedByteIsFoundByEveryReadAndFailsTheTier) {
+  for (const int way : {0, 1, 2}) {
+    SCOPED_TRACE(way);
+    plain_.clear();
+    std::vector<absl::Status> failures;
+    tier_.reset();
+    disk::BlockFile* const files[] = {file_.get()};
+    tier_ =
+        std::make_unique<NvmeTier>(files, backend_, Staging(2, 4),
+                                   [&](const absl::Status& status) { failures.push_back(status); });
+    AddUnits(6, 4);
+    for (UnitId id = 0; id < 6; ++id) StepUnit(id);
+    ASSERT_TRUE(tier_->Flush().ok());
+    // The second block of the newest version of unit 0, which has 8 blocks.
+    const UnitMemory block = *UnitMemory::Allocate(backend_, kBlockBytes);
+    std::memset(block.bytes().data(), 0x5a, kBlockBytes);
+    disk::Completion written;
+    file_->Write(9 * kBlockBytes, block.bytes(), written.Callback());
+    ASSERT_TRUE(written.Wait().ok());
+    std::byte byte;
+    const absl::Status status = way == 0   ? tier_->Pin(0).status()
+                                : way == 1 ? tier_->PinForUpdate(0).status()
+                                           : tier_->Read(0, 1, 0, 1, absl::MakeSpan(&byte, 1));
+    EXPECT_TRUE(disk::IsDeviceError(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("unit u0: the file has other bytes than were written"));
+    ASSERT_EQ(failures.size(), 1u);
+    EXPECT_EQ(failures[0], status);
+    EXPECT_FALSE(tier_->Pin(1).ok());
+  }
 }
 
 // Each unit goes to the file with most room.
