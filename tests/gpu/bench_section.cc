@@ -39,6 +39,12 @@ class Bench {
     MeasureCopies();
     MeasureMean();
     MeasureElementWise("adamw", kernels::AdamWConfig{.weight_decay = 0.1}, 28);
+    // exp_avg as int8 and exp_avg_sq as uint8 of its root, each with a scale for a block of elements.
+    MeasureElementWise("adamw_compact",
+                       kernels::AdamWConfig{.weight_decay = 0.1,
+                                            .momentum_dtype = kernels::StateDType::kInt8,
+                                            .exp_avg_sq_dtype = kernels::StateDType::kSqrtUInt8},
+                       16);
     MeasureElementWise("sgd", kernels::SgdConfig{.momentum = 0.9}, 20);
     MeasureElementWise("lion", kernels::LionConfig{.weight_decay = 0.1}, 20);
     MeasureMuon("muon_4096x4096", NsForm::kStandard, {{4096, 4096}}, 1);

@@ -4,8 +4,9 @@
     cluster.py --device cuda:0 --directory DIR --programs DIR [--small]
 
 Prints one JSON line per check and figure. Two shards share the device. `repeated`: two runs of Muon and AdamW end in one
-digest. `host_memory`: so does a run whose tensors stay in host memory. `adamw`: a run of AdamW alone ends in the digest
-of a run on the CPU. `push_*` and `pull_*`: rates over shared memory of a shard on the device and of one on the CPU.
+digest. `host_memory`: so does a run whose tensors stay in host memory. `nvme`: so does a run whose tensors stay in a
+file. `adamw`: a run of AdamW alone ends in the digest of a run on the CPU. `push_*` and `pull_*`: rates over shared
+memory of a shard on the device and of one on the CPU.
 --device cpu leaves the option away, to test this program.
 """
 
@@ -23,6 +24,7 @@ START_SECONDS = 60
 SHARDS, WORKERS = 2, 2
 # Device memory of a shard: far more than these jobs need.
 SHARD_BYTES = 2 << 30
+FILE_BYTES = 256 << 20
 FOLDERS = ("", "server/coordinator", "server/shard", "server/admin_cli", "client/train", "tests/benchmark")
 
 
@@ -94,9 +96,12 @@ class Cluster:
         return os.path.join(self.directory, name)
 
     def start(self, name, program, role, options):
-        """Returns the address of the server once it serves."""
+        """Returns the address of the server once it serves. The option FILES is a directory of its own."""
         port, log = self.file(name + ".port"), self.file(name + ".log")
         os.makedirs(self.file(name), mode=0o700, exist_ok=True)
+        files = self.file(name + "-files")
+        os.makedirs(files, exist_ok=True)
+        options = [files if option == "FILES" else option for option in options]
         command = [self.programs.path(program), "--listen", "127.0.0.1:0", "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
                    "--tls-certificate-file", self.file(f"tls/{role}.crt"), "--tls-private-key-file", self.file(f"tls/{role}.key")]
         with open(log, "wb") as output:
@@ -140,6 +145,10 @@ def measure_training(programs, directory, device, small):
     with Cluster(programs, os.path.join(directory, "host_memory"), device + ["--memory-tier", "host"]) as cluster:
         there = cluster.train(options)["weights_digest"]
     emit("host_memory", ok=there == digests[0], detail=f"tensors on the host {there}, on the device {digests[0]}")
+    files = ["--memory-tier", "host", "--nvme-dirs", "FILES", "--nvme-bytes", str(FILE_BYTES)]
+    with Cluster(programs, os.path.join(directory, "nvme"), device + files) as cluster:
+        there = cluster.train(options + ["--tier", "nvme"])["weights_digest"]
+    emit("nvme", ok=there == digests[0], detail=f"tensors in a file {there}, on the device {digests[0]}")
     options = options + ["--preset", "adamw"]
     with Cluster(programs, os.path.join(directory, "adamw"), device) as cluster:
         there = cluster.train(options)["weights_digest"]
