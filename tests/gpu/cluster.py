@@ -4,9 +4,9 @@
     cluster.py --device cuda:0 --directory DIR --programs DIR [--small]
 
 Prints one JSON line per check and figure. Two shards share the device. `repeated`: two runs of Muon and AdamW end in one
-digest. `host_memory`: so does a run whose tensors stay in host memory. `nvme`: so does a run whose tensors stay in a
-file. `adamw`: a run of AdamW alone ends in the digest of a run on the CPU. `push_*` and `pull_*`: rates over shared
-memory of a shard on the device and of one on the CPU.
+digest. So do a run whose shards were killed (`killed`), one whose tensors stay in host memory (`host_memory`), and one
+whose tensors stay in a file (`nvme`). `adamw`: a run of AdamW alone ends in the digest of a run on the CPU. `push_*` and
+`pull_*`: rates over shared memory of a shard on the device and of one on the CPU.
 --device cpu leaves the option away, to test this program.
 """
 
@@ -74,8 +74,7 @@ class Cluster:
         subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS)], env=self.programs.environment,
                        stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         try:
-            addresses = [self.start(f"shard-{i}", "kaon-shard", "shard", ["--data-dir", self.file(f"shard-{i}")] + self.device)
-                         for i in range(SHARDS)]
+            addresses = [self.start_shard(i, "127.0.0.1:0") for i in range(SHARDS)]
             self.address = self.start("coordinator", "kaon-coordinator", "coordinator", ["--shards", ",".join(addresses)])
         except BaseException:
             self.__exit__()
@@ -95,14 +94,30 @@ class Cluster:
     def file(self, name):
         return os.path.join(self.directory, name)
 
-    def start(self, name, program, role, options):
+    def start_shard(self, i, listen):
+        options = ["--data-dir", self.file(f"shard-{i}")] + self.device
+        return self.start(f"shard-{i}", "kaon-shard", "shard", options, listen)
+
+    def kill_shard(self, i):
+        """kill -9, and a start at the same address."""
+        port = self.file(f"shard-{i}.port")
+        with open(port, encoding="utf-8") as file:
+            listen = "127.0.0.1:" + file.read().strip()
+        os.unlink(port)
+        # The shards were started first.
+        self.processes[i].kill()
+        self.processes[i].wait()
+        self.start_shard(i, listen)
+        self.processes[i] = self.processes.pop()
+
+    def start(self, name, program, role, options, listen="127.0.0.1:0"):
         """Returns the address of the server once it serves. The option FILES is a directory of its own."""
         port, log = self.file(name + ".port"), self.file(name + ".log")
         os.makedirs(self.file(name), mode=0o700, exist_ok=True)
         files = self.file(name + "-files")
         os.makedirs(files, exist_ok=True)
         options = [files if option == "FILES" else option for option in options]
-        command = [self.programs.path(program), "--listen", "127.0.0.1:0", "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
+        command = [self.programs.path(program), "--listen", listen, "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
                    "--tls-certificate-file", self.file(f"tls/{role}.crt"), "--tls-private-key-file", self.file(f"tls/{role}.key")]
         with open(log, "wb") as output:
             self.processes.append(subprocess.Popen(command + options, env=self.programs.environment,
@@ -145,6 +160,12 @@ def measure_training(programs, directory, device, small):
     with Cluster(programs, os.path.join(directory, "host_memory"), device + ["--memory-tier", "host"]) as cluster:
         there = cluster.train(options)["weights_digest"]
     emit("host_memory", ok=there == digests[0], detail=f"tensors on the host {there}, on the device {digests[0]}")
+    with Cluster(programs, os.path.join(directory, "killed"), device) as cluster:
+        cluster.train(options + ["--stop-after", "3"])
+        for i in range(SHARDS):
+            cluster.kill_shard(i)
+        there = cluster.train(options)["weights_digest"]
+    emit("killed", ok=there == digests[0], detail=f"after kill -9 {there}, undisturbed {digests[0]}")
     files = ["--memory-tier", "host", "--nvme-dirs", "FILES", "--nvme-bytes", str(FILE_BYTES)]
     with Cluster(programs, os.path.join(directory, "nvme"), device + files) as cluster:
         there = cluster.train(options + ["--tier", "nvme"])["weights_digest"]

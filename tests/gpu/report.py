@@ -191,6 +191,7 @@ ROWS = [
     Ratio("step of a 1 G parameter half-Muon job", ("bench", "step_1g"), [("bench", "step_1g_kernels")], 1.15,
           "sum of its kernels", above=True),
     Check("training with 2 shards on the GPU: one digest in two runs", "cluster", "repeated"),
+    Check("both GPU shards killed after step 3: the same digest", "cluster", "killed"),
     Check("host tensors, Newton-Schulz on the GPU: digest of GPU tensors", "cluster", "host_memory"),
     Check("tensors in a file, Newton-Schulz on the GPU: digest of GPU tensors", "cluster", "nvme"),
     Check("AdamW on 2 GPU shards: digest of the CPU", "cluster", "adamw"),

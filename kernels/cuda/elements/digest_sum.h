@@ -109,13 +109,29 @@ class DigestSum {
       return;
     }
     for (int i = 0; i < 4; ++i) {
-      if (i < count) AddHalves(BitsOf(x.of[i]), index + i, true);
+      if (i < count) AddWord(BitsOf(x.of[i]), index + i);
     }
   }
-  // Adds one half of a word: number `half_index` of the tensor's 16-bit halves.
-  KAON_DEVICE void AddHalf(uint16_t half, int64_t half_index) {
-    const bool low = half_index % 2 == 0;
-    AddHalves(low ? uint64_t{half} : uint64_t{half} << 16, half_index / 2, low);
+  // Adds the first `count` >= 1 of the 16-bit halves of words. `first` is the number of the first
+  // of them in the tensor. They are in one block, or in two.
+  template <int size>
+  KAON_DEVICE void AddHalves(const uint16_t (&halves)[size], int count, int64_t first) {
+    uint64_t products = 0;
+    uint64_t key = BlockKey(first / 2);
+    for (int i = 0; i < size; ++i) {
+      if (i >= count) break;
+      const int64_t word = (first + i) / 2;
+      const bool low = (first + i) % 2 == 0;
+      if (low && i > 0 && PlaceInBlock(word) == 0) {
+        sum_ += products * key;
+        products = 0;
+        key = BlockKey(word);
+      }
+      const uint32_t bits = low ? uint32_t{halves[i]} : uint32_t{halves[i]} << 16;
+      products += uint64_t{bits} * table_.of[PlaceInBlock(word)];
+      count_ += low ? 1 : 0;
+    }
+    sum_ += products * key;
   }
 
   KAON_DEVICE uint64_t sum() const { return sum_ + uint64_t{count_} * key_; }
@@ -127,9 +143,9 @@ class DigestSum {
   KAON_DEVICE uint64_t BlockKey(int64_t index) const {
     return keys_ != nullptr ? keys_->of[BlockOf(index) - first_block_] : BlockKeyOf(key_, index);
   }
-  KAON_DEVICE void AddHalves(uint64_t word, int64_t index, bool counts) {
-    count_ += counts ? 1 : 0;
-    sum_ += word * table_.of[PlaceInBlock(index)] * BlockKey(index);
+  KAON_DEVICE void AddWord(uint32_t word, int64_t index) {
+    ++count_;
+    sum_ += uint64_t{word} * table_.of[PlaceInBlock(index)] * BlockKey(index);
   }
 
   const DigestTable& table_;

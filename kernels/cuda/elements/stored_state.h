@@ -60,6 +60,15 @@ struct StoredGroups {
   KAON_DEVICE static const uint16_t* GroupOf(const void* state, int64_t first) {
     return static_cast<const uint16_t*>(state) + first / kStateGroup * (kStateGroupBytes / 2);
   }
+  // Returns the codes from `first` on, the first in the lowest byte.
+  KAON_DEVICE static uint32_t LoadCodes(const uint16_t* group, int64_t first, int count) {
+    const uint16_t* const pairs = group + 1 + first % kStateGroup / 2;
+    if (count == 4) return pairs[0] | uint32_t{pairs[1]} << 16;
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(pairs);
+    uint32_t codes = 0;
+    for (int i = 0; i < count; ++i) codes |= uint32_t{bytes[i]} << (8 * i);
+    return codes;
+  }
   // Returns the largest `x` of the threads of the group.
   KAON_DEVICE static uint32_t LargestOfGroup(uint32_t x) {
     for (int mask = Has(SeededBug::kScaleOfHalfGroup) ? 2 : 4; mask > 0; mask /= 2) {
@@ -74,15 +83,15 @@ struct StoredGroups {
     uint16_t* const group = const_cast<uint16_t*>(GroupOf(state, first));
     const int64_t half = first / kStateGroup * (kStateGroupBytes / 2);
     const int64_t at = 1 + first % kStateGroup / 2;
-    if (first % kStateGroup == 0) {
-      group[0] = scale;
-      digest.AddHalf(scale, half);
-    }
-    digest.AddHalf(static_cast<uint16_t>(codes), half + at);
-    if (count > 2) digest.AddHalf(static_cast<uint16_t>(codes >> 16), half + at + 1);
+    const auto low = static_cast<uint16_t>(codes);
+    const auto high = static_cast<uint16_t>(codes >> 16);
+    const bool is_first = first % kStateGroup == 0;
+    if (is_first) group[0] = scale;
+    const uint16_t halves[3] = {is_first ? scale : low, is_first ? low : high, high};
+    digest.AddHalves(halves, (is_first ? 1 : 0) + (count > 2 ? 2 : 1), is_first ? half : half + at);
     if (count == 4) {
-      group[at] = static_cast<uint16_t>(codes);
-      group[at + 1] = static_cast<uint16_t>(codes >> 16);
+      group[at] = low;
+      group[at + 1] = high;
       return;
     }
     auto* const bytes = reinterpret_cast<uint8_t*>(group + at);
@@ -97,16 +106,9 @@ struct StoredState<StateDType::kInt8> : StoredGroups {
     if (count == 0) return x;
     const uint16_t* const group = GroupOf(state, first);
     const float scale = BFloat16ToFloat(group[0]);
-    const auto* const codes = reinterpret_cast<const int8_t*>(group + 1) + first % kStateGroup;
-    if (count == 4) {
-      const auto* const pairs = reinterpret_cast<const uint16_t*>(codes);
-      for (int i = 0; i < 4; ++i) {
-        x.of[i] = Int8ValueOf(scale, static_cast<int8_t>(pairs[i / 2] >> (i % 2 * 8)));
-      }
-      return x;
-    }
+    const uint32_t codes = LoadCodes(group, first, count);
     for (int i = 0; i < 4; ++i) {
-      if (i < count) x.of[i] = Int8ValueOf(scale, codes[i]);
+      if (i < count) x.of[i] = Int8ValueOf(scale, static_cast<int8_t>(codes >> (8 * i)));
     }
     return x;
   }
@@ -140,9 +142,9 @@ struct StoredState<StateDType::kSqrtUInt8> : StoredGroups {
     if (count == 0) return x;
     const uint16_t* const group = GroupOf(state, first);
     const float scale = BFloat16ToFloat(group[0]);
-    const auto* const codes = reinterpret_cast<const uint8_t*>(group + 1) + first % kStateGroup;
+    const uint32_t codes = LoadCodes(group, first, count);
     for (int i = 0; i < 4; ++i) {
-      if (i < count) x.of[i] = SquareOfRoot(scale, codes[i]);
+      if (i < count) x.of[i] = SquareOfRoot(scale, static_cast<uint8_t>(codes >> (8 * i)));
     }
     return x;
   }
