@@ -1,6 +1,7 @@
 #include "client/step_pusher.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "client/transport/event_loop.h"
@@ -51,7 +52,7 @@ void StepPusher::Push(uint32_t shard, ContributionKey key, const TensorView& ten
       if (outcome_.ok()) after.accepted.push_back(accepted);
     } else {
       Shard& to = shards_[shard];
-      unaccepted_.emplace(key, Unaccepted{accepted, EventLoop::Now()});
+      unaccepted_.emplace(key, Unaccepted{shard, accepted, EventLoop::Now()});
       to.queue.Add(key, tensor);
       TakeAcceptedLocked(to, after);
       if (to.stream != nullptr) after.resume.push_back(to.stream);
@@ -132,6 +133,14 @@ absl::Time StepPusher::OldestUnaccepted() const {
   absl::Time oldest = absl::InfiniteFuture();
   for (const auto& [key, one] : unaccepted_) oldest = std::min(oldest, one.pushed);
   return oldest;
+}
+
+std::vector<uint32_t> StepPusher::LackingShards() const {
+  MutexLock lock(mu_);
+  std::set<uint32_t> lacking;
+  for (const auto& [key, one] : unaccepted_) lacking.insert(one.shard);
+  for (uint32_t shard = 0; shard < finish_.size(); ++shard) lacking.insert(shard);
+  return {lacking.begin(), lacking.end()};
 }
 
 void StepPusher::Close(const absl::Status& outcome, std::function<void()> on_free) {

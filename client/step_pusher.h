@@ -58,6 +58,9 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   // there is none. A time of the client's loop.
   absl::Time OldestUnaccepted() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Returns the shards that lack a contribution which was pushed; after Finish, all shards.
+  std::vector<uint32_t> LackingShards() const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Ends the step: cancels the streams and settles every promise with `outcome`. Calls `on_free`
   // once the caller's memory is no longer read: perhaps before Close returns, on any thread. Later
   // calls do nothing.
@@ -90,6 +93,7 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   };
 
   struct Unaccepted {
+    uint32_t shard;
     Promise<Done> promise;
     absl::Time pushed;
   };

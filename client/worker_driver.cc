@@ -63,7 +63,8 @@ void WorkerDriver::Abandon() {
 }
 
 std::string WorkerDriver::WaitsFor() const {
-  const std::string what = session_.WaitsFor();
+  const std::string what =
+      session_.WaitsFor(pusher_ == nullptr ? std::vector<uint32_t>() : pusher_->LackingShards());
   return what.empty() ? what : absl::StrCat(what, " (job ", job_->name(), ", rank ", rank_, ")");
 }
 

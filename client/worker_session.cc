@@ -69,7 +69,7 @@ void WorkerSession::Abandon() {
   phase_ = Phase::kIdle;
 }
 
-std::string WorkerSession::WaitsFor() const {
+std::string WorkerSession::WaitsFor(const std::vector<uint32_t>& lacking) const {
   std::string what;
   std::vector<uint32_t> shards;
   switch (phase_) {
@@ -82,7 +82,7 @@ std::string WorkerSession::WaitsFor() const {
       what = absl::StrCat("coordinator ", coordinator_, " to accept the step");
       break;
     case Phase::kAwaiting:
-      for (uint32_t shard = 0; shard < pushes_.size(); ++shard) {
+      for (const uint32_t shard : lacking) {
         if (!pushes_[shard].accepted) shards.push_back(shard);
       }
       if (!planned_.has_value()) {

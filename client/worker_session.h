@@ -56,7 +56,8 @@ class WorkerSession {
   const std::optional<v1::Attempt>& attempt() const { return attempt_; }
 
   // Returns what the current Join or Begin waits for, with the newest error; "" when idle.
-  std::string WaitsFor() const;
+  // `lacking`: shards that lack gradients which the trainer has pushed.
+  std::string WaitsFor(const std::vector<uint32_t>& lacking = {}) const;
 
   // The next five take results of calls; they ignore calls that are not current. `holder` is the
   // address in the trailing metadata kaon-holder, or empty.

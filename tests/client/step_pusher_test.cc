@@ -204,6 +204,16 @@ TEST_F(StepPusherTest, SettlesAContributionWhenItIsCredited) {
   EXPECT_TRUE(pushed.Ready());
 }
 
+TEST_F(StepPusherTest, TellsWhichShardsLackContributions) {
+  (void)Push(0, 3);
+  (void)Push(1, 4);
+  FakeStream& stream = Start(0);
+  Start(1);
+  EXPECT_THAT(pusher_->LackingShards(), ElementsAre(0, 1));
+  stream.source().OnCredit(16);
+  EXPECT_THAT(pusher_->LackingShards(), ElementsAre(1));
+}
+
 TEST_F(StepPusherTest, SettlesEverythingWithAConfirmedFinish) {
   Future<Done> pushed = Push(0, 3);
   Start(0).source().OnDone(absl::OkStatus());

@@ -117,10 +117,10 @@ TEST_F(WorkerSessionTest, SaysWhatItWaitsFor) {
   const std::vector<StartPush> pushes = All<StartPush>();
   session_.OnPushEnded(pushes.at(0).call, 0, absl::OkStatus(), now_);
   session_.OnPushEnded(pushes.at(1).call, 1, Away(), now_);
-  EXPECT_EQ(session_.WaitsFor(), "gradients to reach shard 1; last error: UNAVAILABLE: away");
+  EXPECT_EQ(session_.WaitsFor({0, 1}), "gradients to reach shard 1; last error: UNAVAILABLE: away");
   session_.Tick(now_ + absl::Seconds(1));
   session_.OnPushEnded(Only<StartPush>().call, 1, absl::OkStatus(), now_);
-  EXPECT_EQ(session_.WaitsFor(),
+  EXPECT_EQ(session_.WaitsFor({0, 1}),
             "the decision of coordinator b:1: every rank must push its gradients");
 }
 
