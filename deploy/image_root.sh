@@ -8,7 +8,7 @@ Usage: deploy/image_root.sh DIR
 
 Runs inside an image build. Writes DIR, the root file system, and DIR-owned, the folders that belong to user 65532.
 Takes bin/kaon-shard ..., and lib/libkaon_cuda.so with CUDA=1, from the current folder if bin/ is there; builds them by
-Bazel otherwise, with the commit REVISION in their versions. CUDA=1 adds the CUDA backend and cuBLASLt.
+Bazel otherwise, with the commit KAON_REVISION in their versions. CUDA=1 adds the CUDA backend and cuBLASLt.
 TEXT
 }
 

@@ -79,8 +79,8 @@ Maintainer: Maintainers of Kaon
 Section: science
 Priority: optional
 Installed-Size: $(du -sk "$tree/usr" | cut -f1)
-Depends: $needs
-Recommends: openssl, procps
+Depends: $needs, procps
+Recommends: openssl
 Suggests: g++, pkg-config
 Description: optimizer-state service for training neural networks
  Shard servers own the weights and the optimizer state. Workers push gradients

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "job/definition.h"
 #include "server/admin_cli/table.h"
 #include "server/admin_cli/units.h"
 #include "server/admin_cli/worker_report.h"
@@ -228,12 +229,6 @@ Json OfState(const v1::ParameterRow& row, uint64_t (v1::ParameterState::*value)(
   return row.has_state() ? Json((row.state().*value)()) : Json();
 }
 
-uint64_t ElementsOf(const v1::ParameterRow& row) {
-  uint64_t elements = 1;
-  for (const uint64_t side : row.spec().shape()) elements *= side;
-  return elements;
-}
-
 std::string Cell(const Json& value) { return value.is_null() ? "-" : value.dump(); }
 
 }  // namespace
@@ -284,7 +279,7 @@ Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
 namespace {
 
 std::string BytesPerElement(const v1::ParameterRow& row) {
-  const uint64_t elements = ElementsOf(row);
+  const uint64_t elements = job::NumElements(row.spec());
   if (!row.has_state() || elements == 0) return "-";
   return absl::StrFormat("%.2f", static_cast<double>(row.state().state_bytes()) / elements);
 }
@@ -317,7 +312,8 @@ std::string ParametersTable(const std::vector<v1::ParameterRow>& parameters, boo
         row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
         OrDash(BlocksText(row)),
         OrDash(row.placement().route_reason())};
-    if (wide) cells.insert(cells.end(), {absl::StrCat(ElementsOf(row)), BytesPerElement(row)});
+    if (wide)
+      cells.insert(cells.end(), {absl::StrCat(job::NumElements(row.spec())), BytesPerElement(row)});
     table.AddRow(std::move(cells));
   }
   return table.ToString();

@@ -14,7 +14,11 @@ prints() {
   [ "$found" = "$1" ] || { echo "FAILED: commit.sh prints '$found', expecting '$1'"; exit 1; }
 }
 prints unknown
-prints 5952d4ab REVISION=5952d4ab
+prints 5952d4ab KAON_REVISION=5952d4ab
+# A repository around the sources is not theirs.
+git init -q "$TEST_TMPDIR"
+prints unknown
+rm -rf "$TEST_TMPDIR/.git"
 git init -q .
 "${git[@]}" add .
 "${git[@]}" commit -q -m one

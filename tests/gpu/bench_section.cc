@@ -39,7 +39,7 @@ class Bench {
     MeasureCopies();
     MeasureMean();
     MeasureElementWise("adamw", kernels::AdamWConfig{.weight_decay = 0.1}, 28);
-    // exp_avg as int8 and exp_avg_sq as uint8 of its root, each with a scale for a block of elements.
+    // exp_avg as int8 and exp_avg_sq as uint8 of its root.
     MeasureElementWise("adamw_compact",
                        kernels::AdamWConfig{.weight_decay = 0.1,
                                             .momentum_dtype = kernels::StateDType::kInt8,

@@ -125,7 +125,8 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
 }
 
 TEST(StepsReportTest, WideTableHasRatesScaleAndRanks) {
-  EXPECT_THAT(StepsWideText(History()), HasSubstr("muon 0.01           1  0"));
+  EXPECT_THAT(StepsWideText(History()),
+              HasSubstr("muon 0.01           1  0            6  00000000000000ab\n"));
 }
 
 TEST(StepsReportTest, ShowsWhenAStepWasDecidedIfThatIsKnown) {
