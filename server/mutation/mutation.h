@@ -84,12 +84,10 @@ enum class Mutation {
   kStaleFileRead = 34,  // server/tier/nvme_tier
   // Parameters overlap in the file.
   kUnitsOverlap = 35,  // server/tier/nvme_tier
-  // Memory that was read again is taken for the older version, too.
-  kOlderWeightsKept = 36,  // server/tier/nvme_tier
   // A pull reads the newest version on a disk, whatever it asked for.
-  kNewestVersionPulled = 37,  // server/shard/parameters/parameter_publisher
+  kNewestVersionPulled = 36,  // server/shard/parameters/parameter_publisher
   // A snapshot reads a version on a disk that a step has overwritten.
-  kFrozenVersionOverwritten = 38,  // server/shard/snapshot/state_freeze
+  kFrozenVersionOverwritten = 37,  // server/shard/snapshot/state_freeze
 };
 // clang-format on
 

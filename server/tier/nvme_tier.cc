@@ -171,7 +171,7 @@ absl::StatusOr<bool> NvmeTier::StartReadLocked(UnitId id, bool evict_prefetched)
     if (!EvictOneLocked(evict_prefetched)) return false;
   }
   unit.memory = *std::move(memory);
-  if (!Mutated(Mutation::kOlderWeightsKept)) unit.has_older = false;
+  unit.has_older = false;
   const absl::Span<std::byte> bytes = unit.memory.bytes();
   if (unit.num_versions == 0 && !Mutated(Mutation::kStaleFileRead)) {
     std::memset(bytes.data(), 0, bytes.size());
