@@ -82,7 +82,7 @@ class DiskCacheTest(unittest.TestCase):
     def test_commit_is_named_where_users_build(self):
         for script in FOR_USERS:
             with self.subTest(" ".join(script)):
-                self.assertEqual(self.told(script, {"REVISION": "abc"}, "--define=kaon_commit="), {"abc"})
+                self.assertEqual(self.told(script, {"KAON_REVISION": "abc"}, "--define=kaon_commit="), {"abc"})
 
 
 if __name__ == "__main__":
