@@ -99,16 +99,19 @@ class Parameters {
   bool reversed_ = false;
 };
 
-// Reads, or writes, so many bytes of the file in pieces of 4 MiB, several at a time.
-double SecondsOf(disk::BlockFile& file, bool is_write, uint64_t bytes,
+constexpr uint64_t kPiece = uint64_t{4} << 20;
+
+// Reads, or writes, so many bytes of the file from `begin` on in pieces of 4 MiB, several at a
+// time. Starts again at `begin` when the file ends.
+double SecondsOf(disk::BlockFile& file, bool is_write, uint64_t begin, uint64_t bytes,
                  absl::Span<std::byte> memory) {
-  constexpr uint64_t kPiece = uint64_t{4} << 20;
+  const uint64_t num_pieces = (file.size_bytes() - begin) / kPiece;
   const uint64_t in_flight = memory.size() / kPiece;
   const absl::Time start = SteadyNow();
   for (uint64_t done = 0; done < bytes; done += in_flight * kPiece) {
     std::vector<std::unique_ptr<disk::Completion>> pieces;
     for (uint64_t i = 0; i < in_flight && done + i * kPiece < bytes; ++i) {
-      const uint64_t offset = (done + i * kPiece) % (file.size_bytes() - kPiece) / kPiece * kPiece;
+      const uint64_t offset = begin + (done / kPiece + i) % num_pieces * kPiece;
       pieces.push_back(std::make_unique<disk::Completion>());
       const absl::Span<std::byte> piece = memory.subspan(i * kPiece, kPiece);
       if (is_write) {
@@ -153,9 +156,10 @@ class Bench {
     const NvmeTier::Counters after = nvme_.counters();
     read_bytes_ = after.read_bytes - before.read_bytes;
     written_bytes_ = after.written_bytes - before.written_bytes;
-    const double reads = SecondsOf(*file_, false, read_bytes_, buffer_.bytes());
-    // These overwrite parameters, whose values do not matter.
-    const double writes = SecondsOf(*file_, true, written_bytes_, buffer_.bytes());
+    // Behind the parameters, whose bytes the tier checks.
+    const uint64_t begin = TierBytes(in_file_);
+    const double reads = SecondsOf(*file_, false, begin, read_bytes_, buffer_.bytes());
+    const double writes = SecondsOf(*file_, true, begin, written_bytes_, buffer_.bytes());
     disk_rounds_.work.push_back(step);
     disk_rounds_.limit.push_back(std::max(reads, writes));
     memory_rounds_.work.push_back(step);
@@ -193,14 +197,18 @@ class Bench {
     options.threads = settings.threads;
     return kernels::CreateBackend(options).value();
   }
-  static std::unique_ptr<disk::BlockFile> OpenFile(const Settings& settings,
-                                                   const Parameters& parameters) {
-    constexpr uint64_t kPiece = uint64_t{4} << 20;
+  // Upper bound on the bytes that the tier uses, a multiple of kPiece.
+  static uint64_t TierBytes(const Parameters& parameters) {
     const uint64_t bytes =
         2 * parameters.version_bytes() + parameters.count() * 64 * disk::kBlockBytes;
+    return bytes / kPiece * kPiece + kPiece;
+  }
+  static std::unique_ptr<disk::BlockFile> OpenFile(const Settings& settings,
+                                                   const Parameters& parameters) {
     disk::ThreadedBlockFile::Options options;
     options.path = absl::StrCat(settings.directory, "/tier_step");
-    options.size_bytes = bytes / kPiece * kPiece + 2 * kPiece;
+    options.size_bytes =
+        TierBytes(parameters) + parameters.version_bytes() / kPiece * kPiece + kPiece;
     auto file = disk::ThreadedBlockFile::Open(options);
     CHECK(file.ok()) << file.status();
     return *std::move(file);
