@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 if [ -n "${KAON_REVISION:-}" ]; then
   echo "$KAON_REVISION"
 elif [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(realpath ..)" ]; then
-  git describe --always --dirty --abbrev=12 --exclude='*'
+  git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo unknown
 else
   echo unknown
 fi

@@ -312,8 +312,9 @@ std::string ParametersTable(const std::vector<v1::ParameterRow>& parameters, boo
         row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
         OrDash(BlocksText(row)),
         OrDash(row.placement().route_reason())};
-    if (wide)
+    if (wide) {
       cells.insert(cells.end(), {absl::StrCat(job::NumElements(row.spec())), BytesPerElement(row)});
+    }
     table.AddRow(std::move(cells));
   }
   return table.ToString();

@@ -24,6 +24,7 @@ START_SECONDS = 60
 SHARDS, WORKERS = 2, 2
 # Device memory of a shard: far more than these jobs need.
 SHARD_BYTES = 2 << 30
+# Of a shard's file.
 FILE_BYTES = 256 << 20
 FOLDERS = ("", "server/coordinator", "server/shard", "server/admin_cli", "client/train", "tests/benchmark")
 
@@ -63,8 +64,9 @@ class Programs:
 class Cluster:
     """Servers in a fresh directory; a context that ends them."""
 
-    def __init__(self, programs, directory, device):
-        self.programs, self.directory, self.device = programs, directory, device
+    def __init__(self, programs, directory, device, in_files=False):
+        """`in_files`: each shard keeps its tensors in a file in a directory of its own."""
+        self.programs, self.directory, self.device, self.in_files = programs, directory, device, in_files
         self.processes = []
 
     def __enter__(self):
@@ -96,27 +98,28 @@ class Cluster:
 
     def start_shard(self, i, listen):
         options = ["--data-dir", self.file(f"shard-{i}")] + self.device
+        if self.in_files:
+            files = self.file(f"shard-{i}-files")
+            os.makedirs(files, exist_ok=True)
+            options += ["--memory-tier", "host", "--nvme-dirs", files, "--nvme-bytes", str(FILE_BYTES)]
         return self.start(f"shard-{i}", "kaon-shard", "shard", options, listen)
 
     def kill_shard(self, i):
-        """kill -9, and a start at the same address."""
+        """Kills a shard and starts it again at the same address."""
         port = self.file(f"shard-{i}.port")
         with open(port, encoding="utf-8") as file:
             listen = "127.0.0.1:" + file.read().strip()
         os.unlink(port)
-        # The shards were started first.
+        # Shards come first in the list.
         self.processes[i].kill()
         self.processes[i].wait()
         self.start_shard(i, listen)
         self.processes[i] = self.processes.pop()
 
     def start(self, name, program, role, options, listen="127.0.0.1:0"):
-        """Returns the address of the server once it serves. The option FILES is a directory of its own."""
+        """Returns the address of the server once it serves."""
         port, log = self.file(name + ".port"), self.file(name + ".log")
         os.makedirs(self.file(name), mode=0o700, exist_ok=True)
-        files = self.file(name + "-files")
-        os.makedirs(files, exist_ok=True)
-        options = [files if option == "FILES" else option for option in options]
         command = [self.programs.path(program), "--listen", listen, "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
                    "--tls-certificate-file", self.file(f"tls/{role}.crt"), "--tls-private-key-file", self.file(f"tls/{role}.key")]
         with open(log, "wb") as output:
@@ -166,8 +169,7 @@ def measure_training(programs, directory, device, small):
             cluster.kill_shard(i)
         there = cluster.train(options)["weights_digest"]
     emit("killed", ok=there == digests[0], detail=f"after kill -9 {there}, undisturbed {digests[0]}")
-    files = ["--memory-tier", "host", "--nvme-dirs", "FILES", "--nvme-bytes", str(FILE_BYTES)]
-    with Cluster(programs, os.path.join(directory, "nvme"), device + files) as cluster:
+    with Cluster(programs, os.path.join(directory, "nvme"), device, in_files=True) as cluster:
         there = cluster.train(options + ["--tier", "nvme"])["weights_digest"]
     emit("nvme", ok=there == digests[0], detail=f"tensors in a file {there}, on the device {digests[0]}")
     options = options + ["--preset", "adamw"]
