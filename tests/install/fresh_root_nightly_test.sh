@@ -110,10 +110,15 @@ for file in lib/systemd/system/kaon-{shard,coordinator}.service lib/sysusers.d/k
   [ -s "$root/usr/$file" ] || fail "the package lacks /usr/$file"
 done
 [[ $(inside getent passwd kaon) = *:/var/lib/kaon:/usr/sbin/nologin ]] || fail "user kaon: $(inside getent passwd kaon)"
+owner=$(inside stat -c %U:%G:%a /var/lib/kaon)
+[ "$owner" = kaon:kaon:700 ] || fail "/var/lib/kaon is $owner"
 enabled=$(find "$root/etc/systemd" "$root/etc/kaon" \( -type l -o -type f \) -iname '*kaon*' 2>/dev/null) || true
 [ -z "$enabled" ] && [ -z "$(ls "$root/etc/kaon")" ] || fail "the package enables or configures: $enabled $(ls "$root/etc/kaon")"
 [[ $(inside ldconfig -p) == *libkaon_client.so* ]] || fail "the loader does not know libkaon_client.so"
 train_cluster /usr
+# As after `systemctl enable`.
+inside mkdir -p /etc/systemd/system/multi-user.target.wants
+inside ln -s /usr/lib/systemd/system/kaon-shard.service /etc/systemd/system/multi-user.target.wants/
 inside dpkg --purge kaon
 rest=$(find "$root/usr" "$root/etc" "$root/var/lib" -iname '*kaon*')
 [ -z "$rest" ] || fail "the removed package leaves $rest"
