@@ -1,6 +1,7 @@
 #include "server/journal/journal_log.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -160,6 +161,10 @@ absl::Status JournalLog::TryAppend(const Entry& entry, const FrameHeader* descri
   if (tail_.offset >= options_.segment_bytes) KAON_RETURN_IF_ERROR(Rotate());
   Tail tail = tail_;
   const auto* slice = std::get_if<GradientSlice>(&entry);
+  std::shared_ptr<const void> hold;
+  if (slice != nullptr && slice->pin) {
+    KAON_ASSIGN_OR_RETURN(hold, slice->pin());
+  }
   write_failed_ = true;
   PassFailpoint(Failpoint::journal_append_begin);
   if (slice == nullptr || described != nullptr) {

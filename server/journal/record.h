@@ -4,8 +4,11 @@
 #define KAON_SERVER_JOURNAL_RECORD_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <variant>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 
@@ -43,6 +46,9 @@ struct GradientSlice {
   uint64_t offset = 0;
   // The caller's memory; Journal::AppendGradient says how long it must stay valid.
   absl::Span<const float> values;
+  // Call it before the values are read, and keep the result meanwhile: they may be in a file. Null:
+  // they are in memory. Errors are those of a disk. Any thread.
+  std::function<absl::StatusOr<std::shared_ptr<const void>>()> pin = nullptr;
 };
 
 // Any entry of a journal.

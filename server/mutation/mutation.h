@@ -83,11 +83,13 @@ enum class Mutation {
   // A new parameter has what an earlier process left in the file.
   kStaleFileRead = 34,  // server/tier/nvme_tier
   // Parameters overlap in the file.
-  kUnitsOverlap = 35,  // server/tier/nvme_tier
+  kUnitsOverlap = 35,  // server/tier/file_space
   // A pull reads the newest version on a disk, whatever it asked for.
   kNewestVersionPulled = 36,  // server/shard/parameters/parameter_publisher
   // A snapshot reads a version on a disk that a step has overwritten.
   kFrozenVersionOverwritten = 37,  // server/shard/snapshot/state_freeze
+  // Pages of a sum are released before the file has them.
+  kSumNotSwapped = 38,  // server/tier/swapped_memory
 };
 // clang-format on
 

@@ -127,15 +127,16 @@ absl::StatusOr<ShardNeeds> Admit(const v1::RegisterBody& registration, uint32_t 
       ParameterStore::Create({store, nvme.has_value() ? &*nvme : nullptr}, sizes, registration,
                              shard, registration.placement().num_shards()));
   needs.tensor_bytes = tier->used_bytes() - needs.used_bytes();
-  if (nvme.has_value()) needs.nvme_bytes = nvme->used_bytes();
   KAON_RETURN_IF_ERROR(parameters->ReserveWorkspace());
   needs.workspace_bytes = tier->used_bytes() - needs.used_bytes();
   GradientAccumulatorOptions options;
   options.store = &store;
   options.backend = &sizes;
   options.staging_bytes = memory.staging_bytes;
+  if (nvme.has_value()) options.swapped = &nvme->sums();
   GradientAccumulator accumulator(std::move(options));
-  KAON_RETURN_IF_ERROR(accumulator.Reserve(registration, shard));
+  KAON_RETURN_IF_ERROR(accumulator.Reserve(registration, shard, parameters->OnDisk()));
+  if (nvme.has_value()) needs.nvme_bytes = nvme->used_bytes();
   needs.sum_bytes = tier->used_bytes() - needs.used_bytes();
   needs.parameters = parameters->Describe();
   return needs;

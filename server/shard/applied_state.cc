@@ -85,12 +85,13 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   freezes_.EndAll();
   publisher_.DropCopies();
   gradients_.Withdraw();
+  accumulator_.FreeSums();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,
                         ParameterStore::Create({*options_.store, options_.nvme}, *options_.backend,
                                                registration, shard, num_shards));
   KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace());
-  return accumulator_.Reserve(registration, shard);
+  return accumulator_.Reserve(registration, shard, parameters_->OnDisk());
 }
 
 absl::Status AppliedState::Apply(const v1::StepRecord& record) {
@@ -192,7 +193,8 @@ absl::Status AppliedState::LoadWeights() {
     PassFailpoint(Failpoint::load_weights_parameter);
     KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin pinned, publisher_.BeginWrite(parameter.id));
     freezes_.BeforeWrite(parameter.id, pinned.next_version());
-    options_.backend->Copy(accumulator_.gradient(parameter.id), pinned.next_weights());
+    KAON_ASSIGN_OR_RETURN(const PinnedGradient loaded, accumulator_.Gradient(parameter.id));
+    options_.backend->Copy(loaded.values, pinned.next_weights());
     NoteWeights(*options_.backend, pinned.next_weights(), parameter);
     publisher_.Publish(parameter.id, 0, std::move(pinned));
   }
@@ -208,13 +210,18 @@ absl::Status AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
   if (applied) parameters_->Prefetch();
   const std::vector<StoredParameter*> order = parameters_->TakeStepOrder(applied);
   const std::vector<kernels::SizedUpdate> updates = ParameterStore::SizedUpdates(order);
+  std::vector<uint32_t> all_ids;
+  for (const StoredParameter* parameter : order) all_ids.push_back(parameter->id);
+  if (applied) accumulator_.Prefetch(all_ids);
+  absl::Span<const uint32_t> ids = all_ids;
   absl::Span<StoredParameter* const> rest = order;
   while (!rest.empty()) {
     const auto next = absl::MakeConstSpan(updates).last(rest.size());
-    const size_t count =
-        std::min(options_.backend->NumConcurrentUpdates(next), parameters_->NumPinnable(rest));
+    const size_t count = std::min({options_.backend->NumConcurrentUpdates(next),
+                                   parameters_->NumPinnable(rest), accumulator_.NumPinnable(ids)});
     KAON_RETURN_IF_ERROR(ApplyTo(rest.first(count), record));
     rest.remove_prefix(count);
+    ids.remove_prefix(count);
   }
   if (applied) parameters_->Prefetch();
   return absl::OkStatus();
@@ -225,13 +232,15 @@ absl::Status AppliedState::ApplyTo(absl::Span<StoredParameter* const> parameters
   const v1::StepBody& step = record.plan().step();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   std::vector<DecidedUpdate> updates;
+  std::vector<PinnedGradient> gradients;
   for (StoredParameter* const parameter : parameters) {
     // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
     // skipped step leaves all alone.
-    const kernels::ConstRegion gradient = applied && parameter->rule.has_value()
-                                              ? accumulator_.gradient(parameter->id)
-                                              : kernels::ConstRegion();
-    if (gradient.empty()) {
+    PinnedGradient gradient;
+    if (applied && parameter->rule.has_value()) {
+      KAON_ASSIGN_OR_RETURN(gradient, accumulator_.Gradient(parameter->id));
+    }
+    if (gradient.values.empty()) {
       publisher_.PublishUnchanged(parameter->id, step.step());
       continue;
     }
@@ -240,16 +249,21 @@ absl::Status AppliedState::ApplyTo(absl::Span<StoredParameter* const> parameters
         machine_.registration()->placement().parameters(static_cast<int>(parameter->id));
     const double clip_factor =
         ClipFactorOf(record.decision(), parameter->group, placement.norm_group());
-    const ParameterUpdate update(*parameter, step, placement, clip_factor, gradient);
+    const ParameterUpdate update(*parameter, step, placement, clip_factor, gradient.values);
     PassFailpoint(Failpoint::apply_parameter_begin);
     const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
     KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin pinned, publisher_.BeginWrite(parameter->id));
     freezes_.BeforeWrite(parameter->id, pinned.next_version());
     updates.push_back({parameter, update, std::move(pinned), ahead, {}});
+    gradients.push_back(std::move(gradient));
   }
   // 7c. The rule reads the newest weights and writes the next ones.
   RunUpdates(*options_.backend, absl::MakeSpan(updates));
-  for (DecidedUpdate& update : updates) Publish(std::move(update), step.step());
+  gradients.clear();
+  for (DecidedUpdate& update : updates) {
+    accumulator_.Discard(update.parameter->id);
+    Publish(std::move(update), step.step());
+  }
   return absl::OkStatus();
 }
 

@@ -98,7 +98,8 @@ absl::Status CompleteNvme(v1::ShardConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("nvme_bytes is 0, must be 1048576 .. ", kMaxBytes,
                      " with nvme_dirs: the size of each file, in all ",
-                     "twice the weights and optimizer state that they hold"));
+                     "twice the weights and optimizer state that they hold, and 4 bytes per "
+                     "element"));
   }
   KAON_RETURN_IF_ERROR(CheckRange("nvme_bytes", config.nvme_bytes(), 1 << 20, kMaxBytes));
   config.set_nvme_bytes(config.nvme_bytes() / disk::kBlockBytes * disk::kBlockBytes);

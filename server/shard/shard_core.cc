@@ -70,7 +70,8 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
                     [&host](uint64_t generation, uint32_t parameter_id) {
                       host.OnParameterFolded(generation, parameter_id);
                     },
-                    options_.min_chunk_bytes, phases, options_.staging}),
+                    options_.min_chunk_bytes, phases, options_.staging,
+                    options_.nvme == nullptr ? nullptr : &options_.nvme->sums()}),
       gradients_(accumulator_, host),
       state_(options_, {host, machine_, accumulator_, publisher_, gradients_, counts}),
       replay_(machine_, state_, accumulator_, publisher_, gradients_),

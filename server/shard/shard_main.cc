@@ -49,7 +49,7 @@ kaon::config::CommandLine Describe() {
        "whose "
        "group asks for it; they keep nothing that must outlive the process (none)"},
       {"nvme_bytes",
-       "size of the file in each, reserved at the start: in all, twice the state there"},
+       "size of each file, reserved: in all, twice the state there, and 4 bytes per element"},
       {"nvme_staging_bytes",
        "memory, of host_memory_bytes, for parameters on their way; 0: a quarter of it (0)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},

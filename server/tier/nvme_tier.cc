@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/disk/completion.h"
 #include "server/disk/device_error.h"
 #include "server/mutation/mutation.h"
+#include "server/tier/unit_error.h"
 
 namespace kaon::tier {
 
@@ -22,11 +22,10 @@ namespace {
 // Bytes that a read without a place in staging holds at once.
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;
 
-// Nobody knows what the file holds after any error, whatever the system calls it.
-absl::Status About(const std::string& unit, const absl::Status& status) {
-  const std::string message = absl::StrCat("unit ", unit, ": ", status.message());
-  return absl::IsResourceExhausted(status) ? absl::ResourceExhaustedError(message)
-                                           : disk::DeviceError(message);
+// Returns the part of staging for the sums of gradients. If the largest unit fits twice in the
+// rest, its sum fits once here, whatever its rule.
+uint64_t SumBytes(uint64_t staging_bytes) {
+  return staging_bytes / 4 / disk::kBlockBytes * disk::kBlockBytes;
 }
 
 }  // namespace
@@ -37,9 +36,10 @@ NvmeTier::NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& b
     : backend_(backend),
       on_failed_(std::move(on_failed)),
       made_(SteadyNow()),
-      staging_(backend, staging_bytes) {
-  CHECK(!files.empty());
-  for (disk::BlockFile* file : files) files_.push_back({file, 0});
+      staging_bytes_(staging_bytes),
+      space_(files),
+      sums_(space_, SumBytes(staging_bytes), [this](const absl::Status& status) { Fail(status); }),
+      staging_(backend, staging_bytes - SumBytes(staging_bytes)) {
   CHECK(backend.space() == kernels::Space::kHost);
 }
 
@@ -47,38 +47,20 @@ NvmeTier::~NvmeTier() { Clear(); }
 
 absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_bytes,
                                      const std::vector<uint64_t>& state_bytes) {
-  uint64_t largest = weight_bytes;
-  for (const uint64_t bytes : state_bytes) largest = std::max(largest, bytes);
-  MutexLock lock(mu_);
-  File& file = *std::max_element(files_.begin(), files_.end(), [](const File& a, const File& b) {
-    return a.file->size_bytes() - a.used_bytes < b.file->size_bytes() - b.used_bytes;
-  });
-  const uint64_t size = file.file->size_bytes();
-  if (largest > size) {
-    return absl::ResourceExhaustedError(absl::StrCat("a tensor takes ", largest, " bytes of ",
-                                                     file.file->path(), ", which has ", size,
-                                                     "; raise --nvme-bytes"));
-  }
   Unit unit;
   unit.layout = UnitLayout(weight_bytes, state_bytes);
   unit.name = name;
   const uint64_t bytes = 2 * unit.layout.version_bytes();
-  const uint64_t left = size - file.used_bytes;
-  if (bytes > left) {
-    return absl::ResourceExhaustedError(absl::StrCat("its two versions take ", bytes, " bytes of ",
-                                                     file.file->path(), ", which has ", left,
-                                                     " of ", size, " left; raise --nvme-bytes"));
-  }
   const uint64_t memory_bytes = UnitMemory::BytesFor(unit.layout.memory_bytes());
-  const uint64_t twice = 2 * memory_bytes;
-  if (twice > staging_.most_bytes()) {
+  MutexLock lock(mu_);
+  if (2 * memory_bytes > staging_.most_bytes()) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "it takes ", memory_bytes, " bytes of memory, and staging of ", staging_.most_bytes(),
-        " must hold it twice; raise --nvme-staging-bytes to ", twice));
+        "it takes ", memory_bytes, " bytes of memory, and three quarters of ", staging_bytes_,
+        " bytes of staging must hold it twice; raise "
+        "--nvme-staging-bytes to ",
+        disk::RoundUpToBlocks(memory_bytes * 8 / 3)));
   }
-  unit.file = file.file;
-  unit.file_offset = file.used_bytes;
-  file.used_bytes += Mutated(Mutation::kUnitsOverlap) ? bytes / 2 : bytes;
+  KAON_ASSIGN_OR_RETURN(unit.place, space_.Allocate(bytes, "its two versions take"));
   units_.push_back(std::move(unit));
   return units_.size() - 1;
 }
@@ -90,11 +72,11 @@ void NvmeTier::Clear() {
   for (Unit& unit : units_) {
     CHECK(unit.readers == 0 && !unit.is_updated) << "unit " << unit.name << " is still pinned";
     if (!unit.memory.bytes().empty()) staging_.Release(std::exchange(unit.memory, UnitMemory()));
+    space_.Free(2 * unit.layout.version_bytes());
   }
   units_.clear();
   evictable_.clear();
   prefetched_.clear();
-  for (File& file : files_) file.used_bytes = 0;
 }
 
 void NvmeTier::Prefetch(absl::Span<const UnitId> units) {
@@ -189,7 +171,7 @@ void NvmeTier::QueueLocked(UnitId id, bool is_write) {
   const bool other =
       Mutated(is_write ? Mutation::kOtherVersionWritten : Mutation::kOlderVersionRead);
   const int version = other ? 1 - unit.newest : unit.newest;
-  queued_.push_back({id, unit.file, is_write, version, unit.OffsetOf(version),
+  queued_.push_back({id, unit.place.file, is_write, version, unit.OffsetOf(version),
                      unit.memory.bytes().subspan(place, unit.layout.version_bytes())});
   ++transfers_;
   (is_write ? writes_ : reads_).Start();
@@ -356,7 +338,7 @@ void NvmeTier::OnDone(const Transfer& transfer, const absl::Status& status) {
     MutexLock lock(mu_);
     Unit& unit = units_[transfer.unit];
     unit.phase = Phase::kReady;
-    if (!failed.ok()) failed = About(unit.name, failed);
+    if (!failed.ok()) failed = AboutUnit(unit.name, failed);
     (transfer.is_write ? counters_.written_bytes : counters_.read_bytes) += transfer.memory.size();
     NoteUseLocked(transfer.unit);
     PrefetchLocked();
@@ -435,10 +417,10 @@ absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
                             FileSums::kPieceBytes;
     const absl::Span<std::byte> read = memory.bytes().first(std::min({needed, most, all - begin}));
     disk::Completion done;
-    unit.file->Read(unit.OffsetOf(version) + begin, read, done.Callback());
+    unit.place.file->Read(unit.OffsetOf(version) + begin, read, done.Callback());
     absl::Status status = done.Wait();
     if (status.ok()) status = sums.Check(begin, read);
-    if (!status.ok()) return About(unit.name, status);
+    if (!status.ok()) return AboutUnit(unit.name, status);
     const uint64_t count = std::min<uint64_t>(to.size(), read.size() - past);
     std::memcpy(to.data(), read.data() + past, count);
     to.remove_prefix(count);
@@ -461,38 +443,16 @@ absl::Status NvmeTier::Flush() {
 }
 
 NvmeTier::Counters NvmeTier::counters() const {
+  const SwappedMemory::Counters sums = sums_.counters();
   MutexLock lock(mu_);
   Counters counters = counters_;
-  counters.read_time = reads_.total();
-  counters.write_time = writes_.total();
+  counters.read_bytes += sums.read_bytes;
+  counters.written_bytes += sums.written_bytes;
+  counters.waited += sums.waited;
+  counters.read_time = reads_.total() + sums.read_time;
+  counters.write_time = writes_.total() + sums.write_time;
   counters.age = SteadyNow() - made_;
   return counters;
-}
-
-uint64_t NvmeTier::staging_bytes() const {
-  MutexLock lock(mu_);
-  return staging_.most_bytes();
-}
-
-uint64_t NvmeTier::used_bytes() const {
-  MutexLock lock(mu_);
-  uint64_t bytes = 0;
-  for (const File& file : files_) bytes += file.used_bytes;
-  return bytes;
-}
-
-uint64_t NvmeTier::capacity_bytes() const {
-  MutexLock lock(mu_);
-  uint64_t bytes = 0;
-  for (const File& file : files_) bytes += file.file->size_bytes();
-  return bytes;
-}
-
-std::string NvmeTier::paths() const {
-  MutexLock lock(mu_);
-  return absl::StrJoin(files_, ",", [](std::string* out, const File& file) {
-    absl::StrAppend(out, file.file->path());
-  });
 }
 
 }  // namespace kaon::tier

@@ -3,8 +3,7 @@
 // reads one and writes the other, so the older one stays whole. Memory for units, staging, is
 // bounded: the tier prefetches units in the order of a step and writes them after their update. A
 // unit stays in memory until it is evicted for another one. Every byte that comes from a file is
-// compared with a checksum of what was written. Thread-safe. The shard's composition
-// root owns it.
+// compared with a checksum of what was written. Thread-safe. The shard's composition root owns it.
 #ifndef KAON_SERVER_TIER_NVME_TIER_H_
 #define KAON_SERVER_TIER_NVME_TIER_H_
 
@@ -24,7 +23,9 @@
 #include "kernels/mutex.h"
 #include "server/disk/block_file.h"
 #include "server/tier/busy_time.h"
+#include "server/tier/file_space.h"
 #include "server/tier/file_sums.h"
+#include "server/tier/swapped_memory.h"
 #include "server/tier/unit_home.h"
 #include "server/tier/unit_memory.h"
 #include "server/tier/unit_pin.h"
@@ -40,9 +41,8 @@ class NvmeTier final : public UnitHome, private UnitPins {
     // Pins of units that were in memory, and of others.
     uint64_t hits = 0;
     uint64_t misses = 0;
-    // Time that pins waited for the disk or for room.
+    // Time that pins waited for the disk or for room, and with at least one read, or write.
     absl::Duration waited;
-    // Time with at least one read, or write, in progress.
     absl::Duration read_time;
     absl::Duration write_time;
     // Time since the tier was made.
@@ -50,8 +50,8 @@ class NvmeTier final : public UnitHome, private UnitPins {
   };
 
   // Each unit is in one of `files`, one or more. `backend` computes on host memory and allocates
-  // staging, of which `staging_bytes` are used at most. All outlive the tier. The first error of a
-  // disk calls `on_failed`, on any thread; null: only later calls tell it.
+  // staging. Units and sums use at most `staging_bytes` of it. All outlive the tier. The first
+  // error of a disk calls `on_failed`, on any thread; null: only later calls tell it.
   NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& backend,
            uint64_t staging_bytes,
            std::function<void(const absl::Status& status)> on_failed = nullptr);
@@ -94,23 +94,25 @@ class NvmeTier final : public UnitHome, private UnitPins {
   // after BlockFile::Sync.
   absl::Status Flush();
 
+  // Memory for the sums of gradients of these parameters: a quarter of staging. Clear leaves it.
+  SwappedMemory& sums() { return sums_; }
+  // Include the sums.
   Counters counters() const;
-  uint64_t used_bytes() const;
-  uint64_t capacity_bytes() const;
-  uint64_t staging_bytes() const;
-  std::string paths() const;
+  uint64_t used_bytes() const { return space_.used_bytes(); }
+  uint64_t capacity_bytes() const { return space_.capacity_bytes(); }
+  uint64_t staging_bytes() const { return staging_bytes_; }
+  std::string paths() const { return space_.paths(); }
 
  private:
   enum class Phase { kOnDisk, kReading, kReady, kWriting };
   struct Unit {
     UnitLayout layout;
     std::string name;
-    disk::BlockFile* file = nullptr;
     // Of version 0; version 1 follows.
-    uint64_t file_offset = 0;
+    FileSpace::Place place;
     // Returns the offset of a version in the file.
     uint64_t OffsetOf(int version) const {
-      return file_offset + static_cast<uint64_t>(version) * layout.version_bytes();
+      return place.offset + static_cast<uint64_t>(version) * layout.version_bytes();
     }
     int newest = 0;
     // Versions committed, at most 2. Others are zeros.
@@ -133,10 +135,6 @@ class NvmeTier final : public UnitHome, private UnitPins {
     // Keys in evictable_ and prefetched_.
     uint64_t last_use = 0;
     uint64_t prefetch_order = 0;
-  };
-  struct File {
-    disk::BlockFile* file = nullptr;
-    uint64_t used_bytes = 0;
   };
   // One read or write that the file gets once the lock is released.
   struct Transfer {
@@ -172,13 +170,15 @@ class NvmeTier final : public UnitHome, private UnitPins {
   kernels::Backend& backend_;
   const std::function<void(const absl::Status& status)> on_failed_;
   const absl::Time made_;
+  const uint64_t staging_bytes_;
+  FileSpace space_;
+  SwappedMemory sums_;
 
   mutable Mutex mu_;
   // Signaled after each transfer and each pin.
   CondVar changed_;
   StagingPool staging_ ABSL_GUARDED_BY(mu_);
   std::deque<Unit> units_ ABSL_GUARDED_BY(mu_);
-  std::vector<File> files_ ABSL_GUARDED_BY(mu_);
   std::deque<UnitId> upcoming_ ABSL_GUARDED_BY(mu_);
   // Unused units by last use. Evicted from the front, before any of prefetched_.
   std::map<uint64_t, UnitId> evictable_ ABSL_GUARDED_BY(mu_);

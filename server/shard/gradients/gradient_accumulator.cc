@@ -16,8 +16,6 @@ namespace kaon::shard {
 
 namespace {
 
-std::string TensorName(uint32_t parameter_id) { return absl::StrCat("gradient/", parameter_id); }
-
 void Run(const std::vector<std::function<void()>>& calls) {
   for (const auto& call : calls) call();
 }
@@ -31,56 +29,41 @@ bool IsUnchanged(const v1::Member& a, const v1::Member& b) {
 
 GradientAccumulator::GradientAccumulator(Options options) : options_(std::move(options)) {}
 
-GradientAccumulator::~GradientAccumulator() { ReleaseReservation(); }
+GradientAccumulator::~GradientAccumulator() { FreeSums(); }
 
-void GradientAccumulator::ReleaseReservation() {
+void GradientAccumulator::FreeSums() {
   for (auto& [id, parameter] : parameters_) {
-    if (!parameter->staging.region().empty()) {
-      options_.staging->Release(parameter->staging.region().size());
-    }
     // It ends before the memory that it sums into.
     parameter->fold.reset();
-    parameter->pin = tier::Pin();
-    const absl::Status status = options_.store->Free(TensorName(id));
-    CHECK(status.ok()) << status;
+    parameter->sum.reset();
   }
   parameters_.clear();
+  if (options_.swapped != nullptr) options_.swapped->Clear();
 }
 
-absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard) {
-  ReleaseReservation();
+absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard,
+                                          const std::set<uint32_t>& on_disk) {
+  FreeSums();
   KAON_RETURN_IF_ERROR(CheckWorkers(registration.definition().world_size()));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
     if (placement.shard() != shard) continue;
     const uint32_t id = placement.parameter_id();
     const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
-    const absl::Status status = ReserveParameter(id, spec);
-    if (status.ok()) continue;
-    ReleaseReservation();
-    return absl::Status(status.code(),
-                        absl::StrCat("parameter ", spec.name(), ": ", status.message()));
+    absl::StatusOr<std::unique_ptr<SumMemory>> sum = SumMemory::Reserve(
+        options_, id, spec.name(), job::NumElements(spec), on_disk.count(id) > 0);
+    if (!sum.ok()) {
+      FreeSums();
+      return absl::Status(sum.status().code(),
+                          absl::StrCat("parameter ", spec.name(), ": ", sum.status().message()));
+    }
+    Parameter& parameter = *parameters_.emplace(id, std::make_shared<Parameter>()).first->second;
+    parameter.frozen = spec.frozen();
+    parameter.sum = *std::move(sum);
+    parameter.fold = std::make_unique<ParameterFold>(id, spec.name(), parameter.sum->region(),
+                                                     *options_.backend);
   }
   registration_ = std::make_shared<v1::RegisterBody>(registration);
   Adopt(registration);
-  return absl::OkStatus();
-}
-
-absl::Status GradientAccumulator::ReserveParameter(uint32_t id, const v1::ParameterSpec& spec) {
-  KAON_RETURN_IF_ERROR(options_.store->Allocate(TensorName(id), job::NumElements(spec)));
-  Parameter& parameter = *parameters_.emplace(id, std::make_shared<Parameter>()).first->second;
-  parameter.frozen = spec.frozen();
-  KAON_ASSIGN_OR_RETURN(parameter.pin, options_.store->Pin(TensorName(id)));
-  const kernels::Region sum = parameter.pin.region();
-  parameter.fold = std::make_unique<ParameterFold>(id, spec.name(), sum, *options_.backend);
-  if (sum.space() == kernels::Space::kHost || options_.staging == nullptr) return absl::OkStatus();
-  KAON_RETURN_IF_ERROR(options_.staging->Claim(sum.size()));
-  absl::StatusOr<tier::BackendMemory> staging =
-      tier::BackendMemory::AllocateStaging(*options_.backend, sum.size());
-  if (!staging.ok()) {
-    options_.staging->Release(sum.size());
-    return staging.status();
-  }
-  parameter.staging = *std::move(staging);
   return absl::OkStatus();
 }
 
@@ -98,7 +81,7 @@ void GradientAccumulator::Release(const std::string& job) {
       MutexLock parameter_lock(parameter->mu);
       parameter->generation = 0;
     }
-    ReleaseReservation();
+    FreeSums();
   }
   Run(calls);
 }
@@ -132,6 +115,7 @@ void GradientAccumulator::ExpectStep(ExpectedStep expected) {
     for (auto& [id, parameter] : parameters_) {
       MutexLock parameter_lock(parameter->mu);
       parameter->generation = 0;
+      parameter->sum->Discard();
     }
   }
   Run(calls);
@@ -200,6 +184,7 @@ void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t genera
       if (kept > 0) {
         parameter->fold->ReplaceMembersFrom(kept, members);
       } else {
+        parameter->sum->Discard();
         parameter->fold->Expect(members, loading);
       }
       parameter->announced = false;
@@ -411,6 +396,8 @@ absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushF
     for (uint32_t id : finish.missing_parameters()) {
       Parameter& parameter = *parameters_.at(id);
       MutexLock parameter_lock(parameter.mu);
+      // Chunks that waited for this rank are added.
+      KAON_ASSIGN_OR_RETURN(const tier::PageHold hold, parameter.sum->PinForWrite());
       parameter.fold->MarkMissing(rank, &released);
       CheckSettledLocked(parameter, generation_, &calls);
     }
@@ -470,12 +457,6 @@ void GradientAccumulator::CloseAll(const absl::Status& status) {
   Run(calls);
 }
 
-kernels::ConstRegion GradientAccumulator::gradient(uint32_t parameter_id) const {
-  Parameter& parameter = *parameters_.at(parameter_id);
-  MutexLock parameter_lock(parameter.mu);
-  return parameter.fold->missing() ? kernels::ConstRegion() : parameter.fold->sum();
-}
-
 kernels::ConstRegion GradientAccumulator::UnclippedGradient(uint64_t generation,
                                                             uint32_t parameter_id) const {
   if (reductions_[parameter_id].is_clipped) return {};
@@ -483,7 +464,7 @@ kernels::ConstRegion GradientAccumulator::UnclippedGradient(uint64_t generation,
   MutexLock parameter_lock(parameter.mu);
   const ParameterFold& fold = *parameter.fold;
   if (parameter.generation != generation || !fold.finished() || fold.missing()) return {};
-  if (fold.first_non_finite_rank().has_value()) return {};
+  if (fold.first_non_finite_rank().has_value() || parameter.sum->swapped().has_value()) return {};
   return fold.sum();
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +28,7 @@
 #include "server/shard/gradients/parameter_fold.h"
 #include "server/shard/gradients/push_registry.h"
 #include "server/shard/gradients/reduction.h"
-#include "server/tier/backend_memory.h"
-#include "server/tier/tiered_store.h"
+#include "server/shard/gradients/sum_memory.h"
 
 namespace kaon::shard {
 
@@ -57,10 +57,12 @@ class GradientAccumulator {
 
   // Step thread.
 
-  // Allocates a sum for each parameter of the job on `shard`, and staging for it where its
-  // gradients are journaled from a device. Frees earlier ones. Returns
-  // RESOURCE_EXHAUSTED with the arithmetic, and then reserves nothing.
-  absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
+  // Frees all sums. Allocates one for each parameter on `shard`, swapped for those of `on_disk`.
+  // Returns RESOURCE_EXHAUSTED with the arithmetic, and then reserves nothing.
+  absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard,
+                       const std::set<uint32_t>& on_disk = {});
+  // Frees all sums; no job may be expected.
+  void FreeSums();
   // Frees everything, because `job` was deleted: pushes get NOT_FOUND, and open ones end with it.
   void Release(const std::string& job);
   // Returns RESOURCE_EXHAUSTED with the arithmetic if staging is too small for `world_size`.
@@ -80,20 +82,26 @@ class GradientAccumulator {
   // Divides the other sums and describes all; `plan` stays empty. Call once, after on_folded.
   // Returns nothing if `generation` is over.
   std::optional<v1::Prepared> FinishSums(uint64_t generation);
-  // Appends every finished gradient that FinishParameter did not, by parameter id and offset. Does
-  // nothing if `generation` is over.
+  // Appends every finished gradient that FinishParameter did not, unless `generation` is over.
   void AppendGradient(uint64_t generation, const AppendSlice& append);
   kernels::Backend& backend() const { return *options_.backend; }
-  // Memory to replay gradients into; absent for a parameter of another shard.
-  std::optional<kernels::Region> restorable_sum(uint32_t parameter_id);
-  // Restores `plan` as folded, with the gradients in restorable_sum and their `facts`. Returns
-  // DATA_LOSS naming a parameter that `facts` lack.
+  // Elements of the sum; absent for a parameter of another shard.
+  std::optional<uint64_t> num_elements(uint32_t parameter_id) const;
+  // Writes values of a replayed gradient.
+  void RestoreValues(uint32_t parameter_id, uint64_t offset, absl::Span<const float> values);
+  // Restores `plan` as folded, with these values. DATA_LOSS names a parameter that `facts` lack.
   absl::Status RestoreFolded(const v1::StepPlan& plan, uint64_t generation,
                              const v1::Prepared& facts);
-  // Returns the finished gradient; empty if this step leaves the parameter alone ([T7]).
-  kernels::ConstRegion gradient(uint32_t parameter_id) const;
+  // Returns the finished gradient. May read it from a disk, and return the disk's errors.
+  absl::StatusOr<PinnedGradient> Gradient(uint32_t parameter_id) const;
+  // Returns how many of these, from the first one on, may be pinned at once; at least 1.
+  size_t NumPinnable(absl::Span<const uint32_t> parameter_ids) const;
+  // Reads gradients of a disk ahead, in this order.
+  void Prefetch(absl::Span<const uint32_t> parameter_ids);
+  // Says that nobody needs this gradient any more.
+  void Discard(uint32_t parameter_id);
   // Returns the gradient that a decision to apply `generation` will use. Empty unless it is
-  // finished, finite, and no decision can clip it or skip the step because of it.
+  // finished, finite, in memory, and no decision can clip it or skip the step for it.
   kernels::ConstRegion UnclippedGradient(uint64_t generation, uint32_t parameter_id) const;
   // Dtype of the gradient as first pushed; unspecified if no worker pushed one.
   v1::DType gradient_dtype(uint32_t parameter_id) const;
@@ -110,9 +118,7 @@ class GradientAccumulator {
 
  private:
   struct Parameter {
-    tier::Pin pin;
-    // Copy of the gradient for the journal, where the sum is in memory of a device.
-    tier::BackendMemory staging;
+    std::unique_ptr<SumMemory> sum;
     bool frozen = false;
     Mutex mu;
     // Only contributions of this generation are accepted; 0: none.
@@ -158,13 +164,12 @@ class GradientAccumulator {
   // Announces the parameter if nothing more can arrive for it.
   void CheckSettledLocked(Parameter& parameter, uint64_t generation, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
-  // Allocates what one parameter needs; after an error, ReleaseReservation frees it.
-  absl::Status ReserveParameter(uint32_t id, const v1::ParameterSpec& spec);
-  // Returns false if there is nothing to append.
+  const v1::ParameterSums& FinishLocked(Parameter& parameter, const Divisors& divisors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  // False: nothing to append.
   bool AppendLocked(Parameter& parameter, journal::GradientSlice slice, const AppendSlice& append)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   bool IsActiveLocked(const Parameter& parameter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReleaseReservation();
 
   const Options options_;
 

@@ -82,6 +82,9 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
       status = absl::AbortedError("the push stream is over");
       break;
     }
+    const absl::StatusOr<tier::PageHold> hold = parameter.sum->PinForWrite();
+    status = hold.status();
+    if (!status.ok()) break;
     status = parameter.fold->Add(rank, *chunks[i].chunk, chunks[i].payload, room, &released);
     CheckSettledLocked(parameter, generation, &calls);
     if (!status.ok()) break;

@@ -1,9 +1,13 @@
-// Finishes sums to gradients and writes them to the journal; restores gradients from it.
+// Finishes sums to gradients and writes them to the journal; restores gradients from it. Pins them
+// for updates.
+#include <glog/logging.h>
+
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/region.h"
+#include "proto/status_macros.h"
 #include "server/shard/gradients/gradient_accumulator.h"
 
 namespace kaon::shard {
@@ -24,6 +28,12 @@ Divisors DivisorsOf(const v1::StepPlan& plan) {
   return divisors;
 }
 
+// Ends the process if a disk failed: the shard cannot vote, and a restart has the journal.
+tier::PageHold ValueOrDie(absl::StatusOr<tier::PageHold> hold) {
+  CHECK(hold.ok()) << hold.status();
+  return *std::move(hold);
+}
+
 }  // namespace
 
 void GradientAccumulator::CheckSettledLocked(Parameter& parameter, uint64_t generation,
@@ -35,16 +45,23 @@ void GradientAccumulator::CheckSettledLocked(Parameter& parameter, uint64_t gene
   });
 }
 
+const v1::ParameterSums& GradientAccumulator::FinishLocked(Parameter& parameter,
+                                                           const Divisors& divisors) {
+  tier::PageHold hold;
+  if (!parameter.fold->finished()) hold = ValueOrDie(parameter.sum->PinForWrite());
+  return parameter.fold->Finish(divisors, reductions_[parameter.fold->parameter_id()]);
+}
+
 bool GradientAccumulator::AppendLocked(Parameter& parameter, journal::GradientSlice slice,
                                        const AppendSlice& append) {
   if (std::exchange(parameter.appended, true) || parameter.fold->missing()) return false;
   kernels::ConstRegion sum = parameter.fold->sum();
-  if (sum.space() != kernels::Space::kHost) {
-    const kernels::Region staging = parameter.staging.region();
-    if (staging.empty()) return false;
-    options_.backend->CopyOut(sum, staging.host_bytes());
-    sum = staging;
-  }
+  if (sum.space() != kernels::Space::kHost) sum = parameter.sum->CopyToStaging();
+  if (sum.empty()) return false;
+  // The journal computes checksums now, and writes the values later.
+  const tier::PageHold hold = ValueOrDie(parameter.sum->Pin());
+  if (parameter.sum->swapped().has_value())
+    slice.pin = [&parameter] { return parameter.sum->Pin(); };
   const absl::Span<const float> values = sum.host_floats();
   slice.parameter_id = parameter.fold->parameter_id();
   for (slice.offset = 0; slice.offset < values.size(); slice.offset += slice.values.size()) {
@@ -67,7 +84,7 @@ bool GradientAccumulator::FinishParameter(uint64_t generation, uint32_t paramete
   }
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
-  parameter.fold->Finish(divisors, reductions_[parameter_id]);
+  FinishLocked(parameter, divisors);
   return AppendLocked(parameter, slice, append);
 }
 
@@ -94,7 +111,7 @@ std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation)
   for (Parameter* parameter : active) {
     MutexLock parameter_lock(parameter->mu);
     ParameterFold& fold = *parameter->fold;
-    *prepared.add_sums() = fold.Finish(divisors, reductions_[fold.parameter_id()]);
+    *prepared.add_sums() = FinishLocked(*parameter, divisors);
     digest += fold.gradient_digest();
     fold.AddSumSquares(&squares);
     const std::optional<int32_t> rank = fold.first_non_finite_rank();
@@ -127,10 +144,18 @@ void GradientAccumulator::AppendGradient(uint64_t generation, const AppendSlice&
   }
 }
 
-std::optional<kernels::Region> GradientAccumulator::restorable_sum(uint32_t parameter_id) {
+std::optional<uint64_t> GradientAccumulator::num_elements(uint32_t parameter_id) const {
   const auto found = parameters_.find(parameter_id);
   if (found == parameters_.end()) return std::nullopt;
-  return found->second->pin.region();
+  return found->second->sum->region().num_floats();
+}
+
+void GradientAccumulator::RestoreValues(uint32_t parameter_id, uint64_t offset,
+                                        absl::Span<const float> values) {
+  SumMemory& sum = *parameters_.at(parameter_id)->sum;
+  const tier::PageHold hold = ValueOrDie(sum.PinForWrite());
+  options_.backend->CopyIn(kernels::ConstRegion(values).host_bytes(),
+                           sum.region().SubFloats(offset, values.size()));
 }
 
 absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64_t generation,
@@ -162,6 +187,46 @@ absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64
   // Workers that reconnect need not resend anything.
   for (auto& [rank, worker] : workers_) worker.finished = true;
   return absl::OkStatus();
+}
+
+absl::StatusOr<PinnedGradient> GradientAccumulator::Gradient(uint32_t parameter_id) const {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  PinnedGradient gradient;
+  if (parameter.fold->missing()) return gradient;
+  KAON_ASSIGN_OR_RETURN(gradient.hold, parameter.sum->Pin());
+  gradient.values = parameter.fold->sum();
+  return gradient;
+}
+
+size_t GradientAccumulator::NumPinnable(absl::Span<const uint32_t> parameter_ids) const {
+  if (options_.swapped == nullptr) return parameter_ids.size();
+  std::vector<tier::SwappedMemory::ExtentId> extents;
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < parameter_ids.size(); ++i) {
+    const auto extent = parameters_.at(parameter_ids[i])->sum->swapped();
+    if (!extent.has_value()) continue;
+    extents.push_back(*extent);
+    ends.push_back(i);
+  }
+  const size_t count = options_.swapped->NumPinnable(extents);
+  return count == extents.size() ? parameter_ids.size() : ends[count];
+}
+
+void GradientAccumulator::Prefetch(absl::Span<const uint32_t> parameter_ids) {
+  if (options_.swapped == nullptr) return;
+  std::vector<tier::SwappedMemory::ExtentId> extents;
+  for (const uint32_t id : parameter_ids) {
+    const auto extent = parameters_.at(id)->sum->swapped();
+    if (extent.has_value()) extents.push_back(*extent);
+  }
+  options_.swapped->Prefetch(extents);
+}
+
+void GradientAccumulator::Discard(uint32_t parameter_id) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  parameter.sum->Discard();
 }
 
 }  // namespace kaon::shard

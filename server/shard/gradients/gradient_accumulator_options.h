@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "server/shard/step_phases.h"
 #include "server/tier/state_tier.h"
+#include "server/tier/swapped_memory.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -30,6 +31,9 @@ struct GradientAccumulatorOptions {
   // Budget of the host memory that gradients of a device are journaled from; outlives the
   // accumulator. Null: they are not journaled. Not used where the backend computes on the host.
   tier::StateTier* staging = nullptr;
+  // Holds the sums of parameters that live on a disk, and nothing else; outlives the accumulator.
+  // Null: no parameter does.
+  tier::SwappedMemory* swapped = nullptr;
 };
 
 }  // namespace kaon::shard

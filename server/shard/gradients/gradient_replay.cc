@@ -19,33 +19,25 @@ absl::Status GradientReplay::Add(const journal::GradientSlice& slice, bool keep_
     added_.clear();
     generation_ = slice.generation;
   }
-  const std::optional<kernels::Region> sum = accumulator_.restorable_sum(slice.parameter_id);
-  if (!sum.has_value()) {
+  const std::optional<uint64_t> num_elements = accumulator_.num_elements(slice.parameter_id);
+  if (!num_elements.has_value()) {
     return absl::DataLossError(
         absl::StrCat("slice of parameter_id ", slice.parameter_id, ", which is not on this shard"));
   }
   Added& added = added_[slice.parameter_id];
-  if (slice.offset != added.num_elements ||
-      slice.values.size() > sum->num_floats() - slice.offset) {
+  if (slice.offset != added.num_elements || slice.values.size() > *num_elements - slice.offset) {
     return absl::DataLossError(
         absl::StrCat("slice of parameter_id ", slice.parameter_id, " has elements ", slice.offset,
                      " .. ", slice.offset + slice.values.size(), ", expecting from ",
-                     added.num_elements, " and no more than ", sum->num_floats()));
+                     added.num_elements, " and no more than ", *num_elements));
   }
   if (keep_sums) {
     added.waiting.insert(added.waiting.end(), slice.values.begin(), slice.values.end());
   } else {
-    Restore(slice.parameter_id, slice.offset, slice.values);
+    accumulator_.RestoreValues(slice.parameter_id, slice.offset, slice.values);
   }
   added.num_elements += slice.values.size();
   return absl::OkStatus();
-}
-
-void GradientReplay::Restore(uint32_t parameter_id, uint64_t offset,
-                             absl::Span<const float> values) {
-  const kernels::Region sum = *accumulator_.restorable_sum(parameter_id);
-  accumulator_.backend().CopyIn(kernels::ConstRegion(values).host_bytes(),
-                                sum.SubFloats(offset, values.size()));
 }
 
 absl::Status GradientReplay::CheckAdded(const v1::Prepared& facts) const {
@@ -71,15 +63,17 @@ absl::Status GradientReplay::Complete(const v1::StepPlan& plan, uint64_t generat
   generation_ = generation;
   KAON_RETURN_IF_ERROR(CheckAdded(facts));
   for (auto& [id, added] : added_) {
-    if (!added.waiting.empty()) Restore(id, 0, added.waiting);
+    if (!added.waiting.empty()) accumulator_.RestoreValues(id, 0, added.waiting);
   }
   added_.clear();
   KAON_RETURN_IF_ERROR(accumulator_.RestoreFolded(plan, generation, facts));
   uint64_t digest = 0;
   for (const v1::ParameterSums& sums : facts.sums()) {
     if (sums.missing()) continue;
-    digest += accumulator_.backend().Digest(sums.parameter_id(), kernels::kGradientSlot,
-                                            accumulator_.gradient(sums.parameter_id()));
+    KAON_ASSIGN_OR_RETURN(const PinnedGradient gradient,
+                          accumulator_.Gradient(sums.parameter_id()));
+    digest +=
+        accumulator_.backend().Digest(sums.parameter_id(), kernels::kGradientSlot, gradient.values);
   }
   if (digest == facts.gradient_digest() || Mutated(Mutation::kReplayDigestIgnored)) {
     return absl::OkStatus();

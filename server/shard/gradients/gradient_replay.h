@@ -42,8 +42,6 @@ class GradientReplay {
     std::vector<float> waiting;
   };
 
-  // Copies values into the parameter's sum.
-  void Restore(uint32_t parameter_id, uint64_t offset, absl::Span<const float> values);
   absl::Status CheckAdded(const v1::Prepared& facts) const;
 
   GradientAccumulator& accumulator_;

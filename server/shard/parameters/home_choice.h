@@ -15,7 +15,7 @@ enum class HomeWish : uint8_t { kNone, kMemory, kDisk };
 
 // One parameter.
 struct HomeNeeds {
-  // Both versions of the weights, and the optimizer state.
+  // Both versions of the weights, the optimizer state, and the sum of gradients.
   uint64_t held = 0;
   // Read and written in each step, if it is on a disk; 0 for a frozen parameter.
   uint64_t moved = 0;

@@ -194,18 +194,18 @@ std::vector<bool> ParameterStore::ChooseDisk() {
   // All parameters need this memory, wherever they live.
   const std::vector<StoredParameter*> forward = StepOrder(false);
   const std::vector<StoredParameter*> backward = StepOrder(true);
-  uint64_t fixed =
+  const uint64_t fixed =
       std::max(MostWorkspace(forward, true).first, MostWorkspace(backward, true).first);
   for (const StoredParameter& parameter : parameters_) {
     HomeNeeds& needs = homes.emplace_back();
     needs.wish = parameter.wish;
     const uint64_t weights = tier::HostExtentBytes(parameter.weight_bytes());
-    needs.held = weights * (parameter.rule.has_value() ? 2 : 1);
+    // Includes the sum of its gradients, or of its initial weights.
+    needs.held = weights * (parameter.rule.has_value() ? 3 : 2);
     for (const kernels::StateSlot& slot : parameter.state_slots) {
       needs.held += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
     }
-    // The sum of its gradients, or of its initial weights.
-    fixed += weights;
+    // The sum is written and read, and one version of the weights and the state.
     if (parameter.rule.has_value()) needs.moved = 2 * (needs.held - weights);
   }
   const uint64_t free = store_.capacity_bytes() - store_.used_bytes();
@@ -349,6 +349,14 @@ const StoredParameter& ParameterStore::Get(uint32_t parameter_id) const {
   const StoredParameter* const found = const_cast<ParameterStore*>(this)->Find(parameter_id);
   CHECK(found != nullptr) << "parameter_id " << parameter_id;
   return *found;
+}
+
+std::set<uint32_t> ParameterStore::OnDisk() const {
+  std::set<uint32_t> ids;
+  for (const StoredParameter& parameter : parameters_) {
+    if (parameter.home == nvme_) ids.insert(parameter.id);
+  }
+  return ids;
 }
 
 std::vector<ParameterPublisher::Source> ParameterStore::sources() const {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,6 +123,8 @@ class ParameterStore {
   StoredParameter* Find(uint32_t parameter_id);
   // Requires a parameter of this shard (CHECK).
   const StoredParameter& Get(uint32_t parameter_id) const;
+  // Returns the ids of parameters that live on the disk.
+  std::set<uint32_t> OnDisk() const;
   // Returns the argument for ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 

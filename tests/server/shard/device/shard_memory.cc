@@ -40,7 +40,7 @@ ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions option
                                                          : static_cast<tier::StateTier&>(host_));
   if (!is_nvme()) return;
   constexpr uint64_t kFileBytes = uint64_t{1} << 20;
-  constexpr uint64_t kStagingBytes = uint64_t{40} << 10;
+  constexpr uint64_t kStagingBytes = uint64_t{54} << 10;
   file_ = simulation::SimulatedBlockFile::Open(disk_, "parameters", kFileBytes).value();
   disk::BlockFile* const files[] = {file_.get()};
   nvme_ = std::make_unique<tier::NvmeTier>(files, *backend_, kStagingBytes);

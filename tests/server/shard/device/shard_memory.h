@@ -44,7 +44,7 @@ class ShardMemory {
   tier::TieredStore& store() { return *store_; }
   // Budget of staging.
   tier::StateTier& host() { return host_; }
-  // Null unless is_nvme(). Staging has room for two small parameters.
+  // Null unless is_nvme(). Staging has room for two small parameters and three small sums.
   tier::NvmeTier* nvme() { return nvme_.get(); }
   // Returns another tier of the same memory.
   std::unique_ptr<tier::StateTier> NewTier(uint64_t capacity_bytes);

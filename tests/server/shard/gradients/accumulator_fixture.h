@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,10 @@
 #include "kernels/dtype.h"
 #include "proto/crc32c.h"
 #include "server/shard/gradients/gradient_accumulator.h"
+#include "server/tier/swapped_memory.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/device/shard_memory.h"
+#include "tests/simulation/disk/simulated_block_file.h"
 
 namespace kaon::shard {
 
@@ -44,13 +47,19 @@ class AccumulatorFixture : public testing::Test {
     options.backend = &memory_.backend();
     options.staging = &memory_.host();
     options.staging_bytes = staging_bytes;
+    if (ShardMemory::is_nvme()) options.swapped = &swapped_;
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
     options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
       folded_parameters_.push_back({generation, parameter_id});
     };
     accumulator_ = std::make_unique<GradientAccumulator>(options);
-    ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
+    ASSERT_TRUE(Reserve(registration_).ok());
     accumulator_->ExpectStep({"gpt2", 1, 1});
+  }
+  absl::Status Reserve(const v1::RegisterBody& registration) {
+    std::set<uint32_t> on_disk;
+    if (ShardMemory::is_nvme()) on_disk = {kW, kB, kFrozen};
+    return accumulator_->Reserve(registration, 0, on_disk);
   }
   // Begins step 1, generation 1.
   void Begin() { accumulator_->BeginFolding(plan_, 1); }
@@ -126,7 +135,9 @@ class AccumulatorFixture : public testing::Test {
     ASSERT_TRUE(Finish(worker).ok());
   }
   std::vector<float> Gradient(uint32_t parameter) {
-    return memory_.Floats(accumulator_->gradient(parameter));
+    const absl::StatusOr<PinnedGradient> gradient = accumulator_->Gradient(parameter);
+    EXPECT_TRUE(gradient.ok()) << gradient.status();
+    return gradient.ok() ? memory_.Floats(gradient->values) : std::vector<float>();
   }
   static void ExpectInvalid(const absl::Status& status, absl::string_view words) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -136,6 +147,13 @@ class AccumulatorFixture : public testing::Test {
   v1::RegisterBody registration_ = MakeRegistration();
   v1::StepPlan plan_ = TrainPlan(1, 1, 1);
   ShardMemory memory_{1 << 20};
+  // Has room for one sum.
+  simulation::SimulatedDirectory disk_{"/sums", 1};
+  std::unique_ptr<disk::BlockFile> file_ =
+      simulation::SimulatedBlockFile::Open(disk_, "sums", 1 << 20).value();
+  disk::BlockFile* const files_[1] = {file_.get()};
+  tier::FileSpace space_{files_};
+  tier::SwappedMemory swapped_{space_, disk::kBlockBytes, nullptr};
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::unique_ptr<GradientAccumulator> accumulator_;

@@ -141,7 +141,7 @@ TEST_F(GradientAccumulatorTest, NamesWhatIsMalformedInAChunk) {
 TEST_F(GradientAccumulatorTest, NamesTheShardOfAParameterThatIsElsewhere) {
   v1::RegisterBody registration = registration_;
   registration.mutable_placement()->mutable_parameters(1)->set_shard(1);
-  ASSERT_TRUE(accumulator_->Reserve(registration, 0).ok());
+  ASSERT_TRUE(Reserve(registration).ok());
   Begin();
   ExpectInvalid(Push(Open(0), kB, 0, {1}), "parameter b is on shard 1");
 }
@@ -402,7 +402,7 @@ TEST_F(GradientAccumulatorTest, WaitsForNobodyWhenItHasNothingToSum) {
        *registration.mutable_placement()->mutable_parameters()) {
     placement.set_shard(1);
   }
-  ASSERT_TRUE(accumulator_->Reserve(registration, 0).ok());
+  ASSERT_TRUE(Reserve(registration).ok());
   Begin();
   EXPECT_EQ(folded_, std::vector<uint64_t>{1});
   EXPECT_TRUE(Finish(Open(0)).ok());

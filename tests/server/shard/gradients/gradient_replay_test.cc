@@ -77,7 +77,7 @@ TEST_F(GradientReplayTest, LeavesTheSumsAloneUntilTheVoteOnWhatWaits) {
   GradientReplay replay(*accumulator_);
   ASSERT_TRUE(AddAll(replay, 1, false).ok());
   ASSERT_TRUE(replay.Complete(plan_, 1, facts_).ok());
-  memory_.Write(*accumulator_->restorable_sum(kB), std::vector<float>{42});
+  accumulator_->RestoreValues(kB, 0, std::vector<float>{42});
   ASSERT_TRUE(AddAll(replay, 2, true).ok());
   EXPECT_EQ(Gradient(kB)[0], 42);
   ASSERT_TRUE(replay.Complete(plan_, 2, facts_).ok());

@@ -113,8 +113,9 @@ class FullStagingTest : public AccumulatorFixture {
     }
     ASSERT_EQ(folded_, std::vector<uint64_t>{1});
     ASSERT_TRUE(accumulator_->FinishSums(1).has_value());
-    EXPECT_EQ(large_memory_.Floats(accumulator_->gradient(kW)), std::vector<float>(kElements, 2));
-    EXPECT_EQ(large_memory_.Floats(accumulator_->gradient(kB)), std::vector<float>(4, 2));
+    EXPECT_EQ(large_memory_.Floats(accumulator_->Gradient(kW)->values),
+              std::vector<float>(kElements, 2));
+    EXPECT_EQ(large_memory_.Floats(accumulator_->Gradient(kB)->values), std::vector<float>(4, 2));
   }
 
   ShardMemory large_memory_{16 << 20};
