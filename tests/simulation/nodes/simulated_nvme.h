@@ -34,9 +34,9 @@ class SimulatedNvme {
   tier::NvmeTier* tier() { return tier_.get(); }
 
  private:
-  // Room for the job, and for two of its parameters and four small sums in memory.
+  // Room for the job, and for two of its parameters and three of its sums in memory.
   static constexpr uint64_t kFileBytes = uint64_t{1} << 20;
-  static constexpr uint64_t kStagingBytes = uint64_t{70} << 10;
+  static constexpr uint64_t kStagingBytes = uint64_t{56} << 10;
 
   SimulatedDirectory disk_;
   std::unique_ptr<disk::BlockFile> file_;
