@@ -34,13 +34,19 @@ absl::StatusOr<UnitId> MemoryHome::Add(const Unit& unit) {
                           Allocate(absl::StrCat("weight.", i, "/", unit.name), unit.weight_bytes));
     held.weights.push_back(memory);
   }
+  KAON_ASSIGN_OR_RETURN(held.state, AddState(unit));
+  units_.push_back(std::move(held));
+  return units_.size() - 1;
+}
+
+absl::StatusOr<std::vector<kernels::Region>> MemoryHome::AddState(const Unit& unit) {
+  std::vector<kernels::Region> state;
   for (const auto& [name, bytes] : unit.state) {
     KAON_ASSIGN_OR_RETURN(const kernels::Region memory,
                           Allocate(absl::StrCat(name, "/", unit.name), bytes));
-    held.state.push_back(memory);
+    state.push_back(memory);
   }
-  units_.push_back(std::move(held));
-  return units_.size() - 1;
+  return state;
 }
 
 int MemoryHome::next(UnitId unit) const {

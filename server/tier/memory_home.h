@@ -41,6 +41,9 @@ class MemoryHome final : public UnitHome, private UnitPins {
   // Adds a unit of zeros. RESOURCE_EXHAUSTED names the tensor and states the arithmetic.
   absl::StatusOr<UnitId> Add(const Unit& unit);
 
+  // Allocates zeros for the state of a unit that lives in another home. Errors as of Add.
+  absl::StatusOr<std::vector<kernels::Region>> AddState(const Unit& unit);
+
   absl::string_view name() const override { return name_; }
   absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
   absl::StatusOr<UnitUpdatePin> PinForUpdate(UnitId unit) override;

@@ -46,9 +46,11 @@ NvmeTier::NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& b
 NvmeTier::~NvmeTier() { Clear(); }
 
 absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_bytes,
-                                     const std::vector<uint64_t>& state_bytes) {
+                                     const std::vector<uint64_t>& state_bytes,
+                                     std::vector<kernels::Region> state_in_memory) {
   Unit unit;
   unit.layout = UnitLayout(weight_bytes, state_bytes);
+  unit.state_in_memory = std::move(state_in_memory);
   unit.name = name;
   const uint64_t bytes = 2 * unit.layout.version_bytes();
   const uint64_t memory_bytes = UnitMemory::BytesFor(unit.layout.memory_bytes());
@@ -228,7 +230,7 @@ absl::StatusOr<UnitReadPin> NvmeTier::Pin(UnitId id) {
   Unit& unit = units_[id];
   ++unit.readers;
   NoteUseLocked(id);
-  return UnitReadPin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()));
+  return UnitReadPin(*this, id, unit.Tensors());
 }
 
 absl::StatusOr<UnitUpdatePin> NvmeTier::PinForUpdate(UnitId id) {
@@ -238,7 +240,7 @@ absl::StatusOr<UnitUpdatePin> NvmeTier::PinForUpdate(UnitId id) {
   unit.is_updated = true;
   unit.has_older = false;
   NoteUseLocked(id);
-  return UnitUpdatePin(*this, id, unit.layout.Tensors(unit.newest, unit.memory.bytes()));
+  return UnitUpdatePin(*this, id, unit.Tensors());
 }
 
 size_t NvmeTier::NumPinnable(absl::Span<const UnitId> units) const {
@@ -429,6 +431,12 @@ absl::Status NvmeTier::ReadFile(const Unit& unit, int version, uint64_t offset,
     counters_.read_bytes += read.size();
   }
   return absl::OkStatus();
+}
+
+kernels::ConstRegion NvmeTier::Memory(UnitId unit, int /*version*/, size_t tensor) const {
+  MutexLock lock(mu_);
+  const std::vector<kernels::Region>& state = units_.at(unit).state_in_memory;
+  return tensor == 0 || state.empty() ? kernels::ConstRegion() : state.at(tensor - 1);
 }
 
 int NvmeTier::newest(UnitId unit) const {

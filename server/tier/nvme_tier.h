@@ -24,7 +24,7 @@
 #include "server/disk/block_file.h"
 #include "server/tier/busy_time.h"
 #include "server/tier/file_space.h"
-#include "server/tier/file_sums.h"
+#include "server/tier/nvme_unit.h"
 #include "server/tier/swapped_memory.h"
 #include "server/tier/unit_home.h"
 #include "server/tier/unit_memory.h"
@@ -60,8 +60,10 @@ class NvmeTier final : public UnitHome, private UnitPins {
 
   // Adds a unit of zeros. RESOURCE_EXHAUSTED with the arithmetic if the file or staging is too
   // small for it. Staging must hold it twice, so that one is updated while another is written.
+  // Staging has room for `state_bytes` too. `state_in_memory` is not in the file, and outlives it.
   absl::StatusOr<UnitId> Add(const std::string& name, uint64_t weight_bytes,
-                             const std::vector<uint64_t>& state_bytes);
+                             const std::vector<uint64_t>& state_bytes,
+                             std::vector<kernels::Region> state_in_memory = {});
   // Removes all units, none of which is pinned.
   void Clear();
 
@@ -87,7 +89,7 @@ class NvmeTier final : public UnitHome, private UnitPins {
                     absl::Span<std::byte> to) override;
   int newest(UnitId unit) const override;
   int next(UnitId unit) const override { return 1 - newest(unit); }
-  kernels::ConstRegion Memory(UnitId, int, size_t) const override { return {}; }
+  kernels::ConstRegion Memory(UnitId unit, int version, size_t tensor) const override;
   absl::string_view name() const override { return "nvme"; }
 
   // Blocks until everything committed is in the file; nobody may update meanwhile. It is durable
@@ -104,38 +106,8 @@ class NvmeTier final : public UnitHome, private UnitPins {
   std::string paths() const { return space_.paths(); }
 
  private:
-  enum class Phase { kOnDisk, kReading, kReady, kWriting };
-  struct Unit {
-    UnitLayout layout;
-    std::string name;
-    // Of version 0; version 1 follows.
-    FileSpace::Place place;
-    // Returns the offset of a version in the file.
-    uint64_t OffsetOf(int version) const {
-      return place.offset + static_cast<uint64_t>(version) * layout.version_bytes();
-    }
-    int newest = 0;
-    // Versions committed, at most 2. Others are zeros.
-    int num_versions = 0;
-    Phase phase = Phase::kOnDisk;
-    UnitMemory memory;
-    // Memory holds the weights of the older version, too.
-    bool has_older = false;
-    // They are the sums of each version in the file.
-    FileSums sums[2];
-    bool is_updated = false;
-    // Pins and copies that read the memory.
-    int readers = 0;
-    // Reads of each version in the file.
-    int file_readers[2] = {0, 0};
-    // Pins that wait for this unit.
-    int awaiting = 0;
-    // Prefetched and not pinned since.
-    bool is_prefetched = false;
-    // Keys in evictable_ and prefetched_.
-    uint64_t last_use = 0;
-    uint64_t prefetch_order = 0;
-  };
+  using Phase = NvmeUnit::Phase;
+  using Unit = NvmeUnit;
   // One read or write that the file gets once the lock is released.
   struct Transfer {
     UnitId unit = 0;

@@ -156,11 +156,12 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
     diagnostics.set_rule(kernels::RuleName(*parameter.rule));
     diagnostics.set_backend(backend.name());
   }
-  for (v1::StoredTensor& tensor : *diagnostics.mutable_tensors()) {
-    tensor.set_tier(std::string(parameter.home->name()));
+  // The sum of gradients is where the weights are. It comes second, before the state.
+  for (int i = 0; i < diagnostics.tensors_size(); ++i) {
+    const bool in_memory = parameter.HasInMemory(i < 2 ? 0 : i - 1);
+    diagnostics.mutable_tensors(i)->set_tier(in_memory ? backend.memory_tier()
+                                                       : std::string(parameter.home->name()));
   }
-  // The sum of gradients is in memory, wherever the parameter lives.
-  diagnostics.mutable_tensors(1)->set_tier(backend.memory_tier());
   return diagnostics;
 }
 

@@ -146,10 +146,10 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     if (placement.shard() != shard) continue;
     KAON_RETURN_IF_ERROR(store->Add(registration, placement));
   }
-  const std::vector<bool> on_disk = store->ChooseDisk();
-  for (size_t i = 0; i < on_disk.size(); ++i) {
+  const std::vector<HomePlace> places = store->ChoosePlaces();
+  for (size_t i = 0; i < places.size(); ++i) {
     StoredParameter& parameter = store->parameters_[i];
-    const absl::Status status = store->Allocate(parameter, on_disk[i]);
+    const absl::Status status = store->Allocate(parameter, places[i]);
     if (!status.ok()) {
       return absl::Status(status.code(),
                           absl::StrCat("parameter ", parameter.name, ": ", status.message()));
@@ -188,8 +188,8 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   return absl::OkStatus();
 }
 
-std::vector<bool> ParameterStore::ChooseDisk() {
-  if (nvme_ == nullptr) return std::vector<bool>(parameters_.size());
+std::vector<HomePlace> ParameterStore::ChoosePlaces() {
+  if (nvme_ == nullptr) return std::vector<HomePlace>(parameters_.size(), HomePlace::kMemory);
   std::vector<HomeNeeds> homes;
   // All parameters need this memory, wherever they live.
   const std::vector<StoredParameter*> forward = StepOrder(false);
@@ -201,18 +201,18 @@ std::vector<bool> ParameterStore::ChooseDisk() {
     needs.wish = parameter.wish;
     const uint64_t weights = tier::HostExtentBytes(parameter.weight_bytes());
     // Includes the sum of its gradients, or of its initial weights.
-    needs.held = weights * (parameter.rule.has_value() ? 3 : 2);
+    needs.others = weights * (parameter.rule.has_value() ? 3 : 2);
     for (const kernels::StateSlot& slot : parameter.state_slots) {
-      needs.held += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
+      needs.state += tier::HostExtentBytes(static_cast<uint64_t>(slot.num_bytes));
     }
-    // The sum is written and read, and one version of the weights and the state.
-    if (parameter.rule.has_value()) needs.moved = 2 * (needs.held - weights);
+    // One version of the weights and the sum, written and read.
+    if (parameter.rule.has_value()) needs.others_moved = 4 * weights;
   }
   const uint64_t free = store_.capacity_bytes() - store_.used_bytes();
-  return shard::ChooseDisk(homes, free - std::min(free, fixed));
+  return shard::ChoosePlaces(homes, free - std::min(free, fixed));
 }
 
-absl::Status ParameterStore::Allocate(StoredParameter& parameter, bool on_disk) {
+absl::Status ParameterStore::Allocate(StoredParameter& parameter, HomePlace place) {
   const bool is_frozen = !parameter.rule.has_value();
   // Includes the gradient's sum, which GradientAccumulator allocates.
   parameter.state_bytes = parameter.weight_bytes() * (is_frozen ? 2 : 3);
@@ -227,15 +227,20 @@ absl::Status ParameterStore::Allocate(StoredParameter& parameter, bool on_disk) 
     state_bytes.push_back(bytes);
     parameter.state_bytes += bytes;
   }
-  if (!on_disk) {
+  if (place == HomePlace::kMemory) {
     parameter.home = &memory_;
     KAON_ASSIGN_OR_RETURN(parameter.unit, memory_.Add(unit));
     return absl::OkStatus();
   }
   uses_disk_ = true;
   parameter.home = nvme_;
-  KAON_ASSIGN_OR_RETURN(parameter.unit,
-                        nvme_->Add(parameter.name, parameter.weight_bytes(), state_bytes));
+  std::vector<kernels::Region> state_in_memory;
+  if (place == HomePlace::kDiskWithoutState) {
+    state_bytes.clear();
+    KAON_ASSIGN_OR_RETURN(state_in_memory, memory_.AddState(unit));
+  }
+  KAON_ASSIGN_OR_RETURN(parameter.unit, nvme_->Add(parameter.name, parameter.weight_bytes(),
+                                                   state_bytes, std::move(state_in_memory)));
   return absl::OkStatus();
 }
 

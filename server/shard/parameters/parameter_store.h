@@ -54,8 +54,12 @@ struct StoredParameter {
   uint32_t largest_weight_bits = 0;
   ParameterTrace trace;
 
-  // Returns whether the memory of its tensors is always there.
-  bool is_in_memory() const { return !home->Memory(unit, home->newest(unit), 0).empty(); }
+  // Returns whether its weights are always in memory.
+  bool is_in_memory() const { return HasInMemory(0); }
+  // `tensor` is 0 for the weights, 1 for the first state.
+  bool HasInMemory(size_t tensor) const {
+    return !home->Memory(unit, home->newest(unit), tensor).empty();
+  }
   uint64_t weight_bytes() const { return num_elements * sizeof(float); }
 };
 
@@ -142,9 +146,8 @@ class ParameterStore {
         memory_(homes.memory, backend.memory_tier()) {}
 
   absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
-  // Decides which parameters live on the disk.
-  std::vector<bool> ChooseDisk();
-  absl::Status Allocate(StoredParameter& parameter, bool on_disk);
+  std::vector<HomePlace> ChoosePlaces();
+  absl::Status Allocate(StoredParameter& parameter, HomePlace place);
   std::vector<StoredParameter*> StepOrder(bool reversed);
   // Returns the most bytes that concurrent updates in this order take, and the updates that do.
   // `any_group`: a disk may cut the groups of updates anywhere.

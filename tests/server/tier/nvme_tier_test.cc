@@ -460,6 +460,25 @@ TEST_F(NvmeTierTest, AChangedByteIsFoundByEveryReadAndFailsTheTier) {
   }
 }
 
+// The file and staging have the weights alone.
+TEST_F(NvmeTierTest, StateMayStayInMemory) {
+  MakeTier(Staging(2, 4));
+  std::vector<std::vector<float>> state;
+  for (size_t i = 0; i < 6; ++i) {
+    state.emplace_back(4 * kBlockBytes / 4);
+    ASSERT_TRUE(tier_->Add("u", 4 * kBlockBytes, {}, {kernels::Region(state.back())}).ok());
+    plain_.push_back({std::vector<uint32_t>(kBlockBytes), std::vector<uint32_t>(kBlockBytes),
+                      static_cast<uint32_t>(i)});
+  }
+  EXPECT_EQ(tier_->used_bytes(), 6 * 8 * kBlockBytes);
+  for (UnitId id = 0; id < 18; ++id) StepUnit(id % 6);
+  for (UnitId id = 0; id < 6; ++id) {
+    ExpectNewest(id);
+    EXPECT_TRUE(tier_->Memory(id, 0, 0).empty());
+    EXPECT_EQ(Words(tier_->Memory(id, 1, 1)), absl::MakeConstSpan(plain_[id].state));
+  }
+}
+
 // Each unit goes to the file with most room.
 TEST_F(NvmeTierTest, UnitsAreSpreadOverTheFiles) {
   const auto other = *simulation::SimulatedBlockFile::Open(disk_, "other", kFileBytes / 2);

@@ -8,26 +8,43 @@ namespace {
 
 using testing::ElementsAre;
 
+constexpr HomePlace kMemory = HomePlace::kMemory;
+constexpr HomePlace kNoState = HomePlace::kDiskWithoutState;
+constexpr HomePlace kDisk = HomePlace::kDisk;
+// They are the needs of one element.
+constexpr HomeNeeds kAdamW = {8, 12, 16};
+constexpr HomeNeeds kMuon = {4, 12, 16};
+constexpr HomeNeeds kSgd = {0, 12, 16};
+constexpr HomeNeeds kFrozen = {0, 8, 0};
+
 TEST(HomeChoiceTest, NothingIsOnTheDiskIfAllFits) {
-  EXPECT_THAT(ChooseDisk({{16, 24}, {8, 0}}, 24), ElementsAre(false, false));
+  EXPECT_THAT(ChoosePlaces({kAdamW, kFrozen, kMuon}, 44), ElementsAre(kMemory, kMemory, kMemory));
 }
 
-// AdamW moves 24 bytes for 16 that it holds, Muon 16 for 12, and a frozen parameter none.
-TEST(HomeChoiceTest, MemoryGoesToThoseThatWouldMoveMostPerByte) {
-  EXPECT_THAT(ChooseDisk({{4, 0}, {12, 16}, {16, 24}}, 20), ElementsAre(false, true, false));
-  EXPECT_THAT(ChooseDisk({{4, 0}, {12, 16}, {16, 24}}, 28), ElementsAre(true, false, false));
-  EXPECT_THAT(ChooseDisk({{4, 0}, {12, 16}, {16, 24}}, 3), ElementsAre(true, true, true));
+TEST(HomeChoiceTest, MemoryGoesToStateFirstThenToWeightsAndToFrozenWeightsLast) {
+  EXPECT_THAT(ChoosePlaces({kFrozen, kAdamW, kMuon}, 43), ElementsAre(kDisk, kMemory, kMemory));
+  EXPECT_THAT(ChoosePlaces({kFrozen, kAdamW, kMuon}, 24), ElementsAre(kDisk, kMemory, kNoState));
+  EXPECT_THAT(ChoosePlaces({kFrozen, kAdamW, kMuon}, 12), ElementsAre(kDisk, kNoState, kNoState));
+  EXPECT_THAT(ChoosePlaces({kFrozen, kAdamW, kMuon}, 11), ElementsAre(kDisk, kNoState, kDisk));
+  EXPECT_THAT(ChoosePlaces({kFrozen, kAdamW, kMuon}, 3), ElementsAre(kDisk, kDisk, kDisk));
+}
+
+TEST(HomeChoiceTest, WeightsAreNotInMemoryWithoutTheirState) {
+  EXPECT_THAT(ChoosePlaces({{16, 12, 16}, kSgd}, 15), ElementsAre(kDisk, kMemory));
 }
 
 TEST(HomeChoiceTest, WishesAreMetFirst) {
-  EXPECT_THAT(ChooseDisk({{16, 24}, {16, 24, HomeWish::kMemory}, {16, 24, HomeWish::kDisk}}, 20),
-              ElementsAre(true, false, true));
-  EXPECT_THAT(ChooseDisk({{16, 24, HomeWish::kMemory}, {4, 0}}, 3), ElementsAre(false, true));
+  HomeNeeds memory = kAdamW;
+  memory.wish = HomeWish::kMemory;
+  HomeNeeds disk = kAdamW;
+  disk.wish = HomeWish::kDisk;
+  EXPECT_THAT(ChoosePlaces({kAdamW, memory, disk}, 28), ElementsAre(kNoState, kMemory, kDisk));
+  EXPECT_THAT(ChoosePlaces({memory, kFrozen}, 3), ElementsAre(kMemory, kDisk));
 }
 
 TEST(HomeChoiceTest, EqualRatiosAreKeptInTheirOrder) {
-  EXPECT_THAT(ChooseDisk({{16, 24}, {32, 48}, {16, 24}}, 33), ElementsAre(false, true, false));
-  EXPECT_THAT(ChooseDisk({{16, 24}, {32, 48}, {16, 24}}, 48), ElementsAre(false, false, true));
+  EXPECT_THAT(ChoosePlaces({kSgd, {0, 24, 32}, kSgd}, 25), ElementsAre(kMemory, kDisk, kMemory));
+  EXPECT_THAT(ChoosePlaces({kSgd, {0, 24, 32}, kSgd}, 36), ElementsAre(kMemory, kMemory, kDisk));
 }
 
 }  // namespace
