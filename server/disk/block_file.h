@@ -1,6 +1,7 @@
 // One preallocated file that holds state: the seam between a tier and the disk. Reads and writes
-// whole blocks past the page cache, many at once. ThreadedBlockFile and the simulator implement it.
-// Thread-safe, except that operations in progress must not overlap. The tier owns it.
+// whole blocks past the page cache, many at once. ThreadedBlockFile, UringBlockFile and the
+// simulator implement it. Thread-safe, except that operations in progress must not overlap. The
+// tier owns it.
 #ifndef KAON_SERVER_DISK_BLOCK_FILE_H_
 #define KAON_SERVER_DISK_BLOCK_FILE_H_
 

@@ -13,6 +13,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/disk/block_file.h"
 #include "server/disk/system_error.h"
@@ -28,6 +31,22 @@ int OpenFile(const std::string& path, int flags) {
   });
 }
 
+// The kernel keeps the lock of a process that was killed until its io_uring has ended: 5 to 25 ms.
+constexpr absl::Duration kLockPatience = absl::Seconds(3);
+
+// Returns what flock returns once nobody has the lock, or after a while.
+int Lock(int fd) {
+  Mutex mu;
+  CondVar never;
+  MutexLock lock(mu);
+  const absl::Time end = SteadyNow() + kLockPatience;
+  while (true) {
+    const int result = Repeat([&] { return ::flock(fd, LOCK_EX | LOCK_NB); });
+    if (result == 0 || errno != EWOULDBLOCK || SteadyNow() >= end) return result;
+    never.WaitFor(mu, absl::Milliseconds(5));
+  }
+}
+
 // Locks the file, which must still have its name then: its creator removes one that does not fit.
 absl::Status LockFile(const std::string& path, int fd) {
   struct stat state;
@@ -36,7 +55,7 @@ absl::Status LockFile(const std::string& path, int fd) {
     return absl::FailedPreconditionError(
         absl::StrCat("opening ", path, ": it is not a regular file"));
   }
-  const bool locked = Repeat([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0;
+  const bool locked = Lock(fd) == 0;
   if (!locked && errno != EWOULDBLOCK) return SystemError("locking", path, errno);
   struct stat named;
   const bool has_name = ::lstat(path.c_str(), &named) == 0 && named.st_dev == state.st_dev &&

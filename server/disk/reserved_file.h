@@ -15,9 +15,10 @@ namespace kaon::disk {
 class ReservedFile {
  public:
   // Opens the file for this object alone, or creates it with zeros, and reserves all its blocks.
-  // `size_bytes` is a multiple of kBlockBytes, > 0. A longer file keeps its length. Warns on the
-  // log if the file system has no O_DIRECT, as a tmpfs: the page cache then takes memory that no
-  // budget counts. Each error names the path:
+  // Waits 3 s at most for a process that has it and may be ending. `size_bytes` is a multiple of
+  // kBlockBytes, > 0. A longer file keeps its length. Warns on the log if the file system has no
+  // O_DIRECT, as a tmpfs: the page cache then takes memory that no budget counts. Each error names
+  // the path:
   //   RESOURCE_EXHAUSTED   the file system has not enough free bytes; both numbers
   //   NOT_FOUND            its directory is missing
   //   FAILED_PRECONDITION  another process uses the file, or it cannot be written

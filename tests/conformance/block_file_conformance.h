@@ -1,7 +1,8 @@
 // The conformance suite of disk::BlockFile. The test of each file instantiates it:
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Threads, BlockFileConformance, ThreadedBlockFileFactory);
 // where the factory has std::unique_ptr<disk::BlockFile> Open(uint64_t size_bytes), which opens the
-// same file each time. The suite does not cover crashes, because each disk loses other data.
+// same file each time. It may have std::string WhyNot(), which says why this machine cannot run the
+// suite. The suite does not cover crashes, because each disk loses other data.
 #ifndef KAON_TESTS_CONFORMANCE_BLOCK_FILE_CONFORMANCE_H_
 #define KAON_TESTS_CONFORMANCE_BLOCK_FILE_CONFORMANCE_H_
 
@@ -47,7 +48,13 @@ class BlockFileConformance : public testing::Test {
  protected:
   static constexpr uint64_t kNumBlocks = 2048;
 
-  void SetUp() override { Open(); }
+  void SetUp() override {
+    if constexpr (requires { factory_.WhyNot(); }) {
+      const std::string why = factory_.WhyNot();
+      if (!why.empty()) GTEST_SKIP() << why;
+    }
+    Open();
+  }
 
   void Open() {
     file_.reset();

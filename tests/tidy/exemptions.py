@@ -20,6 +20,8 @@ _PRIMITIVES = "oneDNN has no bf16 products without AVX-512, which no build can k
 
 _ISA = "which instruction sets the processor has is known when the test runs; the skip prints it"
 
+_URING = "whether the kernel and the container allow io_uring is known when the test runs; the skip prints why not"
+
 _BACKWARD = "it stands for the time that a GPU computes gradients, which step_ahead measures with; nothing is synchronised by it"
 
 _NVCC = "whether nvcc is there is known when the library is built; the skip prints why it is not"
@@ -47,6 +49,8 @@ EXEMPT = {
     ("skipped-test", "tests/kernels/gemm/tile_emulator_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/orthogonalize/newton_schulz_accuracy_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/cpu/update_workspace_test.cc"): _TILES,
+    ("skipped-test", "tests/conformance/block_file_conformance.h"): _URING,
+    ("skipped-test", "tests/server/disk/uring_block_file_test.cc"): _URING,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
     ("type-name", "server/shard/transport/shard_service.h"): _WIRE_NAME,
     ("wall-clock", "server/monitor/wall_clock.h"): _FOR_PEOPLE,
