@@ -17,6 +17,7 @@
 #include "server/config/durability.h"
 #include "server/config/server_log.h"
 #include "server/disk/block_file.h"
+#include "server/disk/file_io.h"
 #include "server/journal/history.h"
 #include "server/shard/transport/shm_endpoint.h"
 
@@ -87,6 +88,11 @@ absl::Status CheckMemoryTier(const v1::ShardConfig& config) {
 // Requires nvme_bytes with nvme_dirs, and nothing of it without.
 absl::Status CompleteNvme(v1::ShardConfig& config) {
   if (config.nvme_dirs().empty()) {
+    if (!config.nvme_io().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("nvme_io is \"",
+                                                     proto::Excerpt(config.nvme_io()),
+                                                     "\", must be empty without nvme_dirs"));
+    }
     if (config.nvme_bytes() == 0 && config.nvme_staging_bytes() == 0) return absl::OkStatus();
     const bool has_file = config.nvme_bytes() > 0;
     return absl::InvalidArgumentError(
@@ -106,6 +112,8 @@ absl::Status CompleteNvme(v1::ShardConfig& config) {
   if (config.nvme_staging_bytes() == 0) {
     config.set_nvme_staging_bytes(config.host_memory_bytes() / 4);
   }
+  if (config.nvme_io().empty()) config.set_nvme_io("threads");
+  KAON_RETURN_IF_ERROR(disk::ParseFileIo(config.nvme_io()).status());
   return CheckRange("nvme_staging_bytes", config.nvme_staging_bytes(), 1, kMaxBytes);
 }
 

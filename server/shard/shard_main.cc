@@ -46,12 +46,12 @@ kaon::config::CommandLine Describe() {
        "(that of device)"},
       {"nvme_dirs",
        "directories, each on a disk of its own, for parameters that find no room in memory or "
-       "whose "
-       "group asks for it; they keep nothing that must outlive the process (none)"},
+       "whose group asks for it; they keep nothing that must outlive the process (none)"},
       {"nvme_bytes",
        "size of each file, reserved: in all, twice the state there, and 4 bytes per element"},
       {"nvme_staging_bytes",
        "memory, of host_memory_bytes, for parameters on their way; 0: a quarter of it (0)"},
+      {"nvme_io", "threads, io_uring, or auto: io_uring where it is allowed (threads)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},

@@ -34,9 +34,9 @@
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/disk/device_error.h"
+#include "server/disk/open_block_file.h"
 #include "server/disk/posix_directory.h"
 #include "server/disk/private_directory.h"
-#include "server/disk/threaded_block_file.h"
 #include "server/journal/disk_journal.h"
 #include "server/journal/history.h"
 #include "server/journal/identity_file.h"
@@ -213,13 +213,12 @@ absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
 
 absl::Status ShardServer::BuildNvme(const v1::ShardConfig& config) {
   if (config.nvme_dirs().empty()) return absl::OkStatus();
+  KAON_ASSIGN_OR_RETURN(const disk::FileIo io, disk::ParseFileIo(config.nvme_io()));
   std::vector<disk::BlockFile*> files;
   for (const std::string& directory : config.nvme_dirs()) {
-    disk::ThreadedBlockFile::Options file;
-    file.path = absl::StrCat(directory, "/", kNvmeFile);
-    file.size_bytes = config.nvme_bytes();
-    KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::BlockFile> opened,
-                          disk::ThreadedBlockFile::Open(file));
+    KAON_ASSIGN_OR_RETURN(
+        std::unique_ptr<disk::BlockFile> opened,
+        disk::OpenBlockFile(absl::StrCat(directory, "/", kNvmeFile), config.nvme_bytes(), io));
     files.push_back(opened.get());
     nvme_files_.push_back(std::move(opened));
   }

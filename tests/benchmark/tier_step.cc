@@ -20,7 +20,7 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/steady_clock.h"
 #include "server/disk/completion.h"
-#include "server/disk/threaded_block_file.h"
+#include "server/disk/open_block_file.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/memory_home.h"
 #include "server/tier/nvme_tier.h"
@@ -32,6 +32,7 @@ namespace {
 struct Settings {
   std::string directory = ".";
   std::string rule = "adamw";
+  std::string io = "threads";
   uint64_t million_elements = 64;
   // Elements of one parameter.
   uint64_t side = 1024;
@@ -172,6 +173,7 @@ class Bench {
     measurement.settings =
         absl::StrCat(settings_.million_elements, " Mi ", settings_.rule, ", ",
                      settings_.staging_mib, " MiB staging, ", settings_.threads, " threads");
+    if (settings_.io != "threads") absl::StrAppend(&measurement.settings, ", ", settings_.io);
     measurement.unit = "GB/s";
     measurement.limit_name = "slower of reads and writes alone";
     const double gigabytes = 1e-9 * static_cast<double>(std::max(read_bytes_, written_bytes_));
@@ -205,11 +207,10 @@ class Bench {
   }
   static std::unique_ptr<disk::BlockFile> OpenFile(const Settings& settings,
                                                    const Parameters& parameters) {
-    disk::ThreadedBlockFile::Options options;
-    options.path = absl::StrCat(settings.directory, "/tier_step");
-    options.size_bytes =
+    const uint64_t size_bytes =
         TierBytes(parameters) + parameters.version_bytes() / kPiece * kPiece + kPiece;
-    auto file = disk::ThreadedBlockFile::Open(options);
+    auto file = disk::OpenBlockFile(absl::StrCat(settings.directory, "/tier_step"), size_bytes,
+                                    disk::ParseFileIo(settings.io).value());
     CHECK(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -238,6 +239,8 @@ int Main(int argc, char** argv) {
       "A step of parameters in a file beside the file alone, and beside memory, by turns.");
   app.add_option("--directory", settings.directory, "on that disk; a file in it is removed after");
   app.add_option("--rule", settings.rule, "adamw or muon")->check(CLI::IsMember({"adamw", "muon"}));
+  app.add_option("--io", settings.io, "how the file is read and written (threads)")
+      ->check(CLI::IsMember({"threads", "io_uring"}));
   app.add_option("--million-elements", settings.million_elements, "of all parameters (64)");
   app.add_option("--side", settings.side, "rows and columns of one parameter (1024)");
   app.add_option("--staging-mib", settings.staging_mib, "memory for parameters (256)");

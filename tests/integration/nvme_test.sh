@@ -7,10 +7,10 @@ source tests/integration/real_cluster.sh
 STEPS=24
 OPTIONS=(--workers 2 --split 3,5 --steps "$STEPS" --max-grad-norm 0.05 --poison-step 3)
 export KAON_SHM_SESSIONS=0
-unset_nvme() { unset KAON_NVME_BYTES KAON_HOST_MEMORY_BYTES KAON_NVME_STAGING_BYTES; }
+unset_nvme() { unset KAON_NVME_BYTES KAON_HOST_MEMORY_BYTES KAON_NVME_STAGING_BYTES KAON_NVME_IO; }
 # Every parameter is pinned, read and written many times: staging has room for a few, and for some of the sums.
 use_nvme() {
-  export KAON_NVME_BYTES=$((16 << 20)) KAON_NVME_STAGING_BYTES=$((224 << 10))
+  export KAON_NVME_BYTES=$((16 << 20)) KAON_NVME_STAGING_BYTES=$((224 << 10)) KAON_NVME_IO=auto
 }
 
 # homes: prints how many parameters live in which tier.
@@ -32,9 +32,10 @@ expect_digest() {
 train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}"
 for shards in 1 2 3; do
   use_nvme
+  [ "$shards" != 2 ] || export KAON_NVME_IO=threads
   start "$shards" 2
   train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --tier nvme || { cat "$TEST_TMPDIR/service"; give_up; }
-  expect_digest "$shards shards, all in the file"
+  expect_digest "$shards shards, all in the file, $(grep -o "read and written by .*" "$DIR/shard-0.log")"
   [[ $(homes) == "{'nvme': "* ]] || fail "not all are in the file: $(homes)"
   stop
 done

@@ -99,6 +99,8 @@ nvme_bytes is 0, must be 1048576 .. |--data-dir DATA --nvme-dirs $TEST_TMPDIR
 nvme_bytes is 4096, must be 1048576 .. |--data-dir DATA --nvme-dirs $TEST_TMPDIR --nvme-bytes 4096
 nvme_bytes is 1048576, must be 0 without nvme_dirs|--data-dir DATA --nvme-bytes 1048576
 nvme_staging_bytes is 4096, must be 0 without nvme_dirs|--data-dir DATA --nvme-staging-bytes 4096
+nvme_io is "auto", must be empty without nvme_dirs|--data-dir DATA --nvme-io auto
+nvme_io is "aio", must be threads, io_uring or auto|--data-dir DATA --nvme-dirs $TEST_TMPDIR --nvme-bytes 1048576 --nvme-io aio
 host_memory_bytes is 67108864, must be more than |--data-dir DATA --nvme-dirs $TEST_TMPDIR --nvme-bytes 1048576 --host-memory-bytes 67108864 --nvme-staging-bytes 67108864
 shm_dir '/nowhere': No such file or directory, must be|--data-dir DATA --shm-dir /nowhere
 directory of port_file '/nowhere/': No such file|--data-dir DATA --port-file /nowhere/port

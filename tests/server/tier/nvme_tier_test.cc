@@ -18,7 +18,7 @@
 #include "kernels/mutex.h"
 #include "server/disk/completion.h"
 #include "server/disk/device_error.h"
-#include "server/disk/threaded_block_file.h"
+#include "server/disk/open_block_file.h"
 #include "tests/kernels/forwarding_backend.h"
 #include "tests/simulation/disk/simulated_block_file.h"
 
@@ -136,11 +136,6 @@ class NvmeTierTest : public testing::Test {
   void Use(std::unique_ptr<disk::BlockFile> file) {
     file_ = std::make_unique<RecordingFile>(std::move(file));
   }
-  void UseRealFile(int num_threads) {
-    auto file = disk::ThreadedBlockFile::Open({path_, kFileBytes, num_threads});
-    ASSERT_TRUE(file.ok()) << file.status();
-    Use(*std::move(file));
-  }
   void TearDown() override {
     tier_.reset();
     file_.reset();
@@ -189,8 +184,21 @@ class NvmeTierTest : public testing::Test {
   std::unique_ptr<NvmeTier> tier_;
 };
 
-TEST_F(NvmeTierTest, EndsInTheBitsOfMemoryWithinItsStaging) {
-  UseRealFile(3);
+// Runs on a file of this machine.
+class NvmeTierOnDiskTest : public NvmeTierTest, public testing::WithParamInterface<disk::FileIo> {
+ protected:
+  void SetUp() override {
+    auto file = disk::OpenBlockFile(path_, kFileBytes, GetParam());
+    if (absl::IsFailedPrecondition(file.status())) GTEST_SKIP() << file.status();
+    ASSERT_TRUE(file.ok()) << file.status();
+    Use(*std::move(file));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, NvmeTierOnDiskTest, testing::Values(disk::FileIo::kThreads));
+INSTANTIATE_TEST_SUITE_P(Uring, NvmeTierOnDiskTest, testing::Values(disk::FileIo::kUring));
+
+TEST_P(NvmeTierOnDiskTest, EndsInTheBitsOfMemoryWithinItsStaging) {
   MakeTier(Staging(2, 20));
   for (const uint64_t blocks : {1, 20, 3, 7, 7, 7, 20, 20, 1, 2}) AddUnits(1, blocks);
   std::vector<UnitId> order(plain_.size());
@@ -272,8 +280,7 @@ TEST_F(NvmeTierTest, ReadsBothVersionsWhereverTheyAre) {
             0);
 }
 
-TEST_F(NvmeTierTest, DoesNotUpdateAUnitThatIsStillWritten) {
-  UseRealFile(1);
+TEST_P(NvmeTierOnDiskTest, DoesNotUpdateAUnitThatIsStillWritten) {
   MakeTier(kFileBytes);
   AddUnits(1, 500);
   for (int step = 0; step < 20; ++step) {
@@ -288,8 +295,7 @@ TEST_F(NvmeTierTest, DoesNotUpdateAUnitThatIsStillWritten) {
   }
 }
 
-TEST_F(NvmeTierTest, ReadersOfOtherThreadsSeeWholeVersions) {
-  UseRealFile(2);
+TEST_P(NvmeTierOnDiskTest, ReadersOfOtherThreadsSeeWholeVersions) {
   MakeTier(Staging(5, 1));
   AddUnits(8, 1);
   // Every word of a unit tells its version.
