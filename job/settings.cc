@@ -51,8 +51,9 @@ constexpr FixedField kFixed[] = {
     {"muon.newton_schulz.custom_repeat", "coefficients are fixed at registration"},
     {"adamw.amsgrad", "it adds a buffer of state ([A4])"},
     {"adamw.exp_avg_sq_dtype", "the second moments are stored so"},
-    {"tier", "a shard places parameters at registration"},
 };
+
+constexpr absl::string_view kTier = "tier";
 
 const FixedField* FindFixed(absl::string_view path) {
   for (const FixedField& fixed : kFixed) {
@@ -350,6 +351,31 @@ bool IsInPlace(const v1::RegisterBody& registration, const v1::GroupChangeBody& 
   ApplyGroupChange(change, after);
   return google::protobuf::util::MessageDifferencer::Equals(before.definition(),
                                                             after.definition());
+}
+
+bool ChangesTier(const v1::JobDefinition& before, const v1::GroupChangeBody& change) {
+  for (int g = 0; g < change.groups_size() && g < before.groups_size(); ++g) {
+    if (change.groups(g).tier() != before.groups(g).tier()) return true;
+  }
+  return false;
+}
+
+void KeepTiers(const v1::RegisterBody& running, v1::RegisterBody& restored) {
+  const v1::JobDefinition& job = running.definition();
+  for (int g = 0; g < restored.definition().groups_size(); ++g) {
+    v1::ParameterGroup& group = *restored.mutable_definition()->mutable_groups(g);
+    group.clear_tier();
+    if (g < job.groups_size()) group.set_tier(job.groups(g).tier());
+  }
+  std::map<std::pair<std::string, std::string>, v1::GroupSetting> changed;
+  for (const v1::GroupSetting& setting : restored.changed()) {
+    if (setting.field() != kTier) changed[{setting.group(), setting.field()}] = setting;
+  }
+  for (const v1::GroupSetting& setting : running.changed()) {
+    if (setting.field() == kTier) changed[{setting.group(), setting.field()}] = setting;
+  }
+  restored.clear_changed();
+  for (auto& [key, setting] : changed) *restored.add_changed() = std::move(setting);
 }
 
 uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody& change) {

@@ -51,6 +51,12 @@ void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& regis
 // Returns whether the change would leave the job as it is.
 bool IsInPlace(const v1::RegisterBody& registration, const v1::GroupChangeBody& change);
 
+// Returns whether the change gives a group another tier. `before` is the job without the change.
+bool ChangesTier(const v1::JobDefinition& before, const v1::GroupChangeBody& change);
+
+// Gives `restored` the tiers of the running job: where state is placed is no part of it.
+void KeepTiers(const v1::RegisterBody& running, v1::RegisterBody& restored);
+
 // Returns the number of workers after the change.
 uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody& change);
 

@@ -71,6 +71,7 @@ void AppliedState::Release(const std::string& job) {
   // Snapshots, the journal, pushes and pulls read this memory.
   freezes_.EndAll();
   speculation_.End();
+  moves_.reset();
   gradients_.Withdraw();
   accumulator_.Release(job);
   publisher_.StopServing(job);
@@ -85,6 +86,7 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   freezes_.EndAll();
   publisher_.DropCopies();
   gradients_.Withdraw();
+  moves_.reset();
   accumulator_.FreeSums();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,
@@ -107,8 +109,7 @@ absl::Status AppliedState::Apply(const v1::StepRecord& record) {
   } else if (plan.has_job_deletion()) {
     Release(plan.job());
   } else if (plan.has_group_change()) {
-    ApplyGroupChange(record);
-    return absl::OkStatus();
+    return ApplyGroupChange(record);
   } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     if (applied) KAON_RETURN_IF_ERROR(LoadWeights());
   } else {
@@ -134,12 +135,34 @@ void AppliedState::Adopt(const v1::RegisterBody& registration) {
   sums_.clear();
 }
 
-void AppliedState::ApplyGroupChange(const v1::StepRecord& record) {
+absl::Status AppliedState::ReserveMoves(const v1::StepPlan& plan) {
+  moves_.reset();
+  const v1::GroupChangeBody& change = plan.group_change();
+  v1::JobDefinition job = machine_.registration()->definition();
+  if (!job::ChangesTier(job, change)) return absl::OkStatus();
+  *job.mutable_groups() = change.groups();
+  KAON_ASSIGN_OR_RETURN(moves_, ParameterMoves::Reserve(job, *parameters_, accumulator_));
+  return absl::OkStatus();
+}
+
+absl::Status AppliedState::ApplyGroupChange(const v1::StepRecord& record) {
+  if (record.decision().outcome() == v1::OUTCOME_APPLY) {
+    // A replay has not reserved it.
+    if (moves_ == nullptr) KAON_RETURN_IF_ERROR(ReserveMoves(record.plan()));
+    if (moves_ != nullptr) {
+      speculation_.End();
+      gradients_.Withdraw();
+      KAON_RETURN_IF_ERROR(moves_->Apply(
+          publisher_, [this](uint32_t id, int version) { freezes_.BeforeWrite(id, version); }));
+    }
+  }
+  moves_.reset();
   FinishApply(record.plan().position());
   parameters_->SetGroups(*machine_.registration());
   accumulator_.Adopt(*machine_.registration());
   // A step that an earlier holder planned at this position is planned again at the next one.
   ExpectNextStep();
+  return absl::OkStatus();
 }
 
 absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
@@ -189,6 +212,9 @@ absl::Status AppliedState::Load(const v1::CheckpointPart& part, uint64_t step,
 }
 
 absl::Status AppliedState::LoadWeights() {
+  std::vector<uint32_t> ids;
+  for (const StoredParameter& parameter : parameters_->parameters()) ids.push_back(parameter.id);
+  accumulator_.Prefetch(ids);
   for (StoredParameter& parameter : parameters_->parameters()) {
     PassFailpoint(Failpoint::load_weights_parameter);
     KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin pinned, publisher_.BeginWrite(parameter.id));
@@ -197,6 +223,7 @@ absl::Status AppliedState::LoadWeights() {
     options_.backend->Copy(loaded.values, pinned.next_weights());
     NoteWeights(*options_.backend, pinned.next_weights(), parameter);
     publisher_.Publish(parameter.id, 0, std::move(pinned));
+    accumulator_.Discard(parameter.id);
   }
   parameters_->Prefetch();
   return absl::OkStatus();
@@ -318,6 +345,8 @@ void AppliedState::SetSums(const v1::Prepared& facts) {
 }
 
 void AppliedState::ExpectNextStep() {
+  // The journal may still read gradients of a step that this entry displaced.
+  gradients_.Withdraw();
   if (!machine_.registration().has_value()) return;
   ExpectedStep expected;
   expected.job = machine_.registration()->definition().name();
@@ -328,6 +357,7 @@ void AppliedState::ExpectNextStep() {
 }
 
 void AppliedState::BeginStep(const v1::StepPlan& plan, uint64_t generation) {
+  moves_.reset();
   speculation_.Begin(plan, generation);
 }
 

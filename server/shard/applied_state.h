@@ -19,6 +19,7 @@
 #include "server/shard/agreement/shard_machine.h"
 #include "server/shard/gradient_appender.h"
 #include "server/shard/gradients/gradient_accumulator.h"
+#include "server/shard/parameters/parameter_moves.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 #include "server/shard/parameters/parameter_update.h"
@@ -75,6 +76,9 @@ class AppliedState {
   void OnParameterFolded(uint64_t generation, uint32_t parameter_id);
   // Tells that all gradients are finished; adds the largest weights to `facts`.
   void OnFolded(uint64_t generation, v1::Prepared& facts);
+  // Allocates memory and disk for a change of groups that moves parameters, and frees it.
+  absl::Status ReserveMoves(const v1::StepPlan& plan);
+  void DropMoves() { moves_.reset(); }
   // Forgets the weights that were computed ahead.
   void EndSpeculation() { speculation_.End(); }
   // Returns whether Speculate has something to do that delays no reader of a freeze.
@@ -100,7 +104,7 @@ class AppliedState {
                           uint32_t num_shards);
   absl::Status ApplyRestore(const v1::StepPlan& plan);
   absl::Status ApplyRollback(const v1::StepPlan& plan);
-  void ApplyGroupChange(const v1::StepRecord& record);
+  absl::Status ApplyGroupChange(const v1::StepRecord& record);
   absl::Status LoadWeights();
   absl::Status ApplyTrainStep(const v1::StepRecord& record);
   // Applies the step to parameters that are updated concurrently.
@@ -123,6 +127,8 @@ class AppliedState {
   monitor::EventCounts* const counts_;
 
   std::unique_ptr<ParameterStore> parameters_;
+  // Refers to it. Null unless a change of groups is planned.
+  std::unique_ptr<ParameterMoves> moves_;
   Speculation speculation_;
   StateScrub scrub_;
   // Reads the memory of parameters_, and is destroyed before it.

@@ -35,8 +35,9 @@ void AddProductForms(const kernels::Backend& backend, v1::DescribeShardResponse&
 
 uint64_t NumIn(absl::string_view tier, const ParameterStore* parameters) {
   if (parameters == nullptr) return 0;
-  return std::count_if(parameters->parameters().begin(), parameters->parameters().end(),
-                       [tier](const StoredParameter& one) { return one.home->name() == tier; });
+  return std::count_if(
+      parameters->parameters().begin(), parameters->parameters().end(),
+      [tier](const StoredParameter& one) { return one.place.home->name() == tier; });
 }
 
 void AddDisk(const tier::NvmeTier& nvme, v1::TierStatus& status) {
@@ -192,13 +193,16 @@ void ShardCore::Apply(const v1::StepRecord& record) {
 void ShardCore::Reserve(const ReserveJob& reserve) {
   PassFailpoint(Failpoint::shard_reserve_begin);
   state_.EndSpeculation();
+  state_.DropMoves();
   const v1::StepPlan& plan = reserve.plan;
   if (plan.has_restore()) return ReserveRestore(reserve);
   if (plan.has_rollback()) return ReserveRollback(reserve);
   if (plan.has_group_change()) {
     const uint32_t workers =
         job::WorldSizeAfter(machine_.registration()->definition(), plan.group_change());
-    return machine_.OnReserved(reserve.generation, accumulator_.CheckWorkers(workers));
+    absl::Status status = accumulator_.CheckWorkers(workers);
+    status.Update(state_.ReserveMoves(plan));
+    return machine_.OnReserved(reserve.generation, status);
   }
   machine_.OnReserved(reserve.generation,
                       state_.Reserve(plan.registration(), machine_.shard(), machine_.num_shards()));
@@ -265,8 +269,8 @@ absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequ
   if (!publisher_.HasPrevious(parameter->id)) {
     return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(), {});
   }
-  const tier::TensorPlace previous = {parameter->home, parameter->unit,
-                                      parameter->home->next(parameter->unit), 0};
+  const tier::TensorPlace previous = {parameter->place.home, parameter->place.unit,
+                                      parameter->place.home->next(parameter->place.unit), 0};
   if (!previous.memory().empty()) {
     return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(),
                    previous.memory());

@@ -1,9 +1,10 @@
-// Space in the files of a tier. Each allocation lies in one file, the one with most space left.
-// Space is used again once all of it is free. Thread-safe. NvmeTier owns it.
+// Space in the files of a tier. Each allocation lies in one file, the one with most space in one
+// piece. Thread-safe. NvmeTier owns it.
 #ifndef KAON_SERVER_TIER_FILE_SPACE_H_
 #define KAON_SERVER_TIER_FILE_SPACE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,8 @@ class FileSpace {
   // Allocates whole blocks. RESOURCE_EXHAUSTED states the arithmetic; it begins with `what`, such
   // as "its sum takes".
   absl::StatusOr<Place> Allocate(uint64_t bytes, absl::string_view what);
-  // Returns as many bytes as were allocated.
-  void Free(uint64_t bytes);
+  // Returns what Allocate gave for as many bytes.
+  void Free(const Place& place, uint64_t bytes);
 
   uint64_t used_bytes() const;
   uint64_t capacity_bytes() const;
@@ -38,8 +39,12 @@ class FileSpace {
 
  private:
   struct File {
+    // Returns the largest free extent; the end if there is none.
+    std::map<uint64_t, uint64_t>::iterator Largest();
+
     disk::BlockFile* file = nullptr;
-    uint64_t used_bytes = 0;
+    // Bytes of each free extent, by offset. No two of them touch.
+    std::map<uint64_t, uint64_t> free;
   };
 
   mutable Mutex mu_;

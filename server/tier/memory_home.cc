@@ -10,43 +10,51 @@
 namespace kaon::tier {
 
 MemoryHome::~MemoryHome() {
-  for (auto& [name, pin] : tensors_) {
+  for (Held& held : units_) Free(held);
+}
+
+void MemoryHome::Free(Held& held) {
+  for (auto& [name, pin] : held.tensors) {
     pin = kaon::tier::Pin();
     const absl::Status freed = store_.Free(name);
     CHECK(freed.ok()) << freed;
   }
+  held = Held();
 }
 
-absl::StatusOr<kernels::Region> MemoryHome::Allocate(std::string name, uint64_t bytes) {
+void MemoryHome::Remove(UnitId unit) { Free(units_.at(unit)); }
+
+absl::StatusOr<kernels::Region> MemoryHome::Allocate(std::string name, uint64_t bytes, Held& held) {
   // The store counts in floats.
   KAON_RETURN_IF_ERROR(store_.Allocate(name, (bytes + sizeof(float) - 1) / sizeof(float)));
   absl::StatusOr<kaon::tier::Pin> pin = store_.Pin(name);
   CHECK(pin.ok()) << pin.status();
   const kernels::Region memory = pin->region().Sub(0, bytes);
-  tensors_.emplace_back(std::move(name), *std::move(pin));
+  held.tensors.emplace_back(std::move(name), *std::move(pin));
   return memory;
 }
 
 absl::StatusOr<UnitId> MemoryHome::Add(const Unit& unit) {
-  Held held;
-  for (int i = 0; i < (unit.is_written_once ? 1 : 2); ++i) {
-    KAON_ASSIGN_OR_RETURN(const kernels::Region memory,
-                          Allocate(absl::StrCat("weight.", i, "/", unit.name), unit.weight_bytes));
-    held.weights.push_back(memory);
+  Held& held = units_.emplace_back();
+  const auto allocate = [&](std::string name, uint64_t bytes,
+                            std::vector<kernels::Region>& to) -> absl::Status {
+    const absl::StatusOr<kernels::Region> memory = Allocate(std::move(name), bytes, held);
+    if (!memory.ok()) {
+      Free(held);
+      return memory.status();
+    }
+    to.push_back(*memory);
+    return absl::OkStatus();
+  };
+  const int num_weights = unit.weight_bytes == 0 ? 0 : unit.is_written_once ? 1 : 2;
+  for (int i = 0; i < num_weights; ++i) {
+    KAON_RETURN_IF_ERROR(
+        allocate(absl::StrCat("weight.", i, "/", unit.name), unit.weight_bytes, held.weights));
   }
-  KAON_ASSIGN_OR_RETURN(held.state, AddState(unit));
-  units_.push_back(std::move(held));
-  return units_.size() - 1;
-}
-
-absl::StatusOr<std::vector<kernels::Region>> MemoryHome::AddState(const Unit& unit) {
-  std::vector<kernels::Region> state;
   for (const auto& [name, bytes] : unit.state) {
-    KAON_ASSIGN_OR_RETURN(const kernels::Region memory,
-                          Allocate(absl::StrCat(name, "/", unit.name), bytes));
-    state.push_back(memory);
+    KAON_RETURN_IF_ERROR(allocate(absl::StrCat(name, "/", unit.name), bytes, held.state));
   }
-  return state;
+  return units_.size() - 1;
 }
 
 int MemoryHome::next(UnitId unit) const {

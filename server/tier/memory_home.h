@@ -26,6 +26,7 @@ class MemoryHome final : public UnitHome, private UnitPins {
   struct Unit {
     // Unique among those of the store.
     std::string name;
+    // 0: another home has the weights.
     uint64_t weight_bytes = 0;
     // Name and bytes of each tensor of optimizer state.
     std::vector<std::pair<std::string, uint64_t>> state;
@@ -40,15 +41,15 @@ class MemoryHome final : public UnitHome, private UnitPins {
 
   // Adds a unit of zeros. RESOURCE_EXHAUSTED names the tensor and states the arithmetic.
   absl::StatusOr<UnitId> Add(const Unit& unit);
-
-  // Allocates zeros for the state of a unit that lives in another home. Errors as of Add.
-  absl::StatusOr<std::vector<kernels::Region>> AddState(const Unit& unit);
+  // Returns the memory of the state.
+  const std::vector<kernels::Region>& state(UnitId unit) const { return units_.at(unit).state; }
 
   absl::string_view name() const override { return name_; }
   absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
   absl::StatusOr<UnitUpdatePin> PinForUpdate(UnitId unit) override;
   void Prefetch(absl::Span<const UnitId>) override {}
   size_t NumPinnable(absl::Span<const UnitId> units) const override { return units.size(); }
+  void Remove(UnitId unit) override;
   int newest(UnitId unit) const override { return units_.at(unit).newest; }
   int next(UnitId unit) const override;
   kernels::ConstRegion Memory(UnitId unit, int version, size_t tensor) const override;
@@ -61,17 +62,17 @@ class MemoryHome final : public UnitHome, private UnitPins {
     std::vector<kernels::Region> weights;
     std::vector<kernels::Region> state;
     int newest = 0;
+    std::vector<std::pair<std::string, kaon::tier::Pin>> tensors;
   };
 
-  absl::StatusOr<kernels::Region> Allocate(std::string name, uint64_t bytes);
+  absl::StatusOr<kernels::Region> Allocate(std::string name, uint64_t bytes, Held& held);
+  void Free(Held& held);
   UnitTensors TensorsOf(UnitId unit) const;
   void Unpin(UnitId) override {}
   void EndUpdate(UnitId unit, bool commit) override;
 
   TieredStore& store_;
   const std::string name_;
-  // The names keep their place: it frees in reverse order.
-  std::vector<std::pair<std::string, kaon::tier::Pin>> tensors_;
   std::deque<Held> units_;
 };
 

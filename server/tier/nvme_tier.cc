@@ -43,7 +43,11 @@ NvmeTier::NvmeTier(absl::Span<disk::BlockFile* const> files, kernels::Backend& b
   CHECK(backend.space() == kernels::Space::kHost);
 }
 
-NvmeTier::~NvmeTier() { Clear(); }
+NvmeTier::~NvmeTier() {
+  Clear();
+  // A transfer of it may call Fail.
+  sums_.Clear();
+}
 
 absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_bytes,
                                      const std::vector<uint64_t>& state_bytes,
@@ -67,15 +71,33 @@ absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_by
   return units_.size() - 1;
 }
 
+void NvmeTier::FreeLocked(Unit& unit) {
+  CHECK(unit.readers == 0 && !unit.is_updated) << "unit " << unit.name << " is still pinned";
+  if (!unit.memory.bytes().empty()) staging_.Release(std::exchange(unit.memory, UnitMemory()));
+  const uint64_t bytes = 2 * unit.layout.version_bytes();
+  if (bytes > 0) space_.Free(unit.place, bytes);
+  unit = Unit();
+}
+
+void NvmeTier::Remove(UnitId id) {
+  MutexLock lock(mu_);
+  Unit& unit = units_.at(id);
+  const auto queued = std::find(upcoming_.begin(), upcoming_.end(), id);
+  if (queued != upcoming_.end()) upcoming_.erase(queued);
+  while (unit.phase == Phase::kReading || unit.phase == Phase::kWriting || unit.readers > 0 ||
+         unit.file_readers[0] + unit.file_readers[1] > 0) {
+    changed_.Wait(mu_);
+  }
+  evictable_.erase(unit.last_use);
+  prefetched_.erase(unit.prefetch_order);
+  FreeLocked(unit);
+}
+
 void NvmeTier::Clear() {
   MutexLock lock(mu_);
   upcoming_.clear();
   while (transfers_ > 0) changed_.Wait(mu_);
-  for (Unit& unit : units_) {
-    CHECK(unit.readers == 0 && !unit.is_updated) << "unit " << unit.name << " is still pinned";
-    if (!unit.memory.bytes().empty()) staging_.Release(std::exchange(unit.memory, UnitMemory()));
-    space_.Free(2 * unit.layout.version_bytes());
-  }
+  for (Unit& unit : units_) FreeLocked(unit);
   units_.clear();
   evictable_.clear();
   prefetched_.clear();
@@ -456,7 +478,6 @@ NvmeTier::Counters NvmeTier::counters() const {
   Counters counters = counters_;
   counters.read_bytes += sums.read_bytes;
   counters.written_bytes += sums.written_bytes;
-  counters.waited += sums.waited;
   counters.read_time = reads_.total() + sums.read_time;
   counters.write_time = writes_.total() + sums.write_time;
   counters.age = SteadyNow() - made_;

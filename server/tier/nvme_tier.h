@@ -41,8 +41,9 @@ class NvmeTier final : public UnitHome, private UnitPins {
     // Pins of units that were in memory, and of others.
     uint64_t hits = 0;
     uint64_t misses = 0;
-    // Time that pins waited for the disk or for room, and with at least one read, or write.
+    // Time that pins of units waited for the disk or for room.
     absl::Duration waited;
+    // Time with at least one read, or write, of a unit, and of a sum: both may overlap.
     absl::Duration read_time;
     absl::Duration write_time;
     // Time since the tier was made.
@@ -64,6 +65,8 @@ class NvmeTier final : public UnitHome, private UnitPins {
   absl::StatusOr<UnitId> Add(const std::string& name, uint64_t weight_bytes,
                              const std::vector<uint64_t>& state_bytes,
                              std::vector<kernels::Region> state_in_memory = {});
+  // Blocks while the disk, or a reader, uses the unit, which is not pinned.
+  void Remove(UnitId unit) override;
   // Removes all units, none of which is pinned.
   void Clear();
 
@@ -98,7 +101,7 @@ class NvmeTier final : public UnitHome, private UnitPins {
 
   // Memory for the sums of gradients of these parameters: a quarter of staging. Clear leaves it.
   SwappedMemory& sums() { return sums_; }
-  // Include the sums.
+  // Bytes and times include the sums.
   Counters counters() const;
   uint64_t used_bytes() const { return space_.used_bytes(); }
   uint64_t capacity_bytes() const { return space_.capacity_bytes(); }
@@ -125,6 +128,7 @@ class NvmeTier final : public UnitHome, private UnitPins {
   void PrefetchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Releases the memory of the unit that is needed last; false: all are in use.
   bool EvictOneLocked(bool evict_prefetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FreeLocked(Unit& unit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Queues the transfer of the newest version.
   void QueueLocked(UnitId id, bool is_write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Call it after each change of a unit: makes it evictable, or not.

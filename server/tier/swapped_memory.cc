@@ -4,11 +4,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
 #include "server/tier/unit_error.h"
@@ -24,40 +24,58 @@ SwappedMemory::~SwappedMemory() { Clear(); }
 absl::StatusOr<SwappedMemory::ExtentId> SwappedMemory::Add(const std::string& name,
                                                            uint64_t bytes) {
   const uint64_t padded = disk::RoundUpToBlocks(bytes);
-  if (padded > most_bytes_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the sum of its gradients takes ", padded, " bytes of memory, and ",
-                     most_bytes_, " of staging are for sums; raise --nvme-staging-bytes"));
+  // Otherwise a sum that is folded and one that is journaled would evict each other again and
+  // again.
+  if (2 * padded > most_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the sum of its gradients takes ", padded, " bytes of memory, and ", most_bytes_,
+        " of staging are for sums and must hold it twice; raise ", "--nvme-staging-bytes"));
   }
   Extent extent;
   extent.name = name;
   KAON_ASSIGN_OR_RETURN(extent.place, space_.Allocate(padded, "the sum of its gradients takes"));
-  // Pages come with the first access, and go at eviction.
-  void* const memory = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // A touch without a pin is a fault. Pages of 4 KiB: larger ones would belong to two extents.
+  void* const memory =
+      mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    space_.Free(padded);
+    space_.Free(extent.place, padded);
     return absl::ResourceExhaustedError(absl::StrCat(
         "no address space for ", padded,
         " bytes of the sum of its gradients; raise the limit of virtual memory (ulimit -v)"));
   }
+  madvise(memory, padded, MADV_NOHUGEPAGE);
   extent.memory = {static_cast<std::byte*>(memory), padded};
   MutexLock lock(mu_);
   extents_.push_back(std::move(extent));
   return extents_.size() - 1;
 }
 
+void SwappedMemory::FreeLocked(Extent& extent) {
+  CHECK(extent.pins == 0) << "extent " << extent.name << " is still pinned";
+  const uint64_t bytes = extent.memory.size();
+  if (bytes == 0) return;
+  if (extent.phase == Phase::kIn) used_bytes_ -= bytes;
+  munmap(extent.memory.data(), bytes);
+  space_.Free(extent.place, bytes);
+  extent = Extent();
+}
+
+void SwappedMemory::Remove(ExtentId id) {
+  MutexLock lock(mu_);
+  Extent& extent = extents_.at(id);
+  const auto queued = std::find(upcoming_.begin(), upcoming_.end(), id);
+  if (queued != upcoming_.end()) upcoming_.erase(queued);
+  while (extent.phase == Phase::kReading || extent.phase == Phase::kWriting) changed_.Wait(mu_);
+  FreeLocked(extent);
+  changed_.NotifyAll();
+}
+
 void SwappedMemory::Clear() {
   MutexLock lock(mu_);
   upcoming_.clear();
   while (transfers_ > 0) changed_.Wait(mu_);
-  for (const Extent& extent : extents_) {
-    CHECK(extent.pins == 0) << "extent " << extent.name << " is still pinned";
-    munmap(extent.memory.data(), extent.memory.size());
-    space_.Free(extent.memory.size());
-  }
+  for (Extent& extent : extents_) FreeLocked(extent);
   extents_.clear();
-  used_bytes_ = 0;
 }
 
 kernels::Region SwappedMemory::region(ExtentId id) const {
@@ -68,12 +86,11 @@ kernels::Region SwappedMemory::region(ExtentId id) const {
 absl::StatusOr<PageHold> SwappedMemory::Pin(ExtentId id, bool for_write) {
   MutexLock lock(mu_);
   Extent& extent = extents_.at(id);
-  const absl::Time start = SteadyNow();
   ++extent.awaiting;
   while (failed_.ok() && extent.phase != Phase::kIn) {
     if (extent.phase == Phase::kOut && TakeRoomLocked(extent, true)) {
       extent.phase = Phase::kIn;
-      if (extent.is_in_file) QueueLocked(extent, /*is_write=*/false);
+      if (extent.is_in_file) QueueLocked(id, /*is_write=*/false);
     }
     if (!queued_.empty()) {
       mu_.Unlock();
@@ -88,8 +105,8 @@ absl::StatusOr<PageHold> SwappedMemory::Pin(ExtentId id, bool for_write) {
     }
   }
   --extent.awaiting;
-  counters_.waited += SteadyNow() - start;
   KAON_RETURN_IF_ERROR(failed_);
+  CHECK(for_write || extent.has_contents) << "extent " << extent.name << " is read before a write";
   ++extent.pins;
   extent.last_use = ++uses_;
   extent.is_prefetched = false;
@@ -113,17 +130,18 @@ void SwappedMemory::Unpin(ExtentId id) {
   StartTransfers();
 }
 
-SwappedMemory::Extent* SwappedMemory::VictimLocked(bool evict_prefetched) {
-  Extent* victim = nullptr;
+std::optional<SwappedMemory::ExtentId> SwappedMemory::VictimLocked(bool evict_prefetched) {
+  std::optional<ExtentId> victim;
   // Extents without contents go first, and those that are pinned next go last.
   const auto key = [](const Extent& one) {
     return std::make_tuple(one.has_contents, one.is_prefetched,
                            one.is_prefetched ? -one.last_use : one.last_use);
   };
-  for (Extent& extent : extents_) {
+  for (ExtentId id = 0; id < extents_.size(); ++id) {
+    const Extent& extent = extents_[id];
     if (extent.phase != Phase::kIn || extent.pins > 0 || extent.awaiting > 0) continue;
     if (extent.has_contents && !evict_prefetched) continue;
-    if (victim == nullptr || key(extent) < key(*victim)) victim = &extent;
+    if (!victim.has_value() || key(extent) < key(extents_[*victim])) victim = id;
   }
   return victim;
 }
@@ -133,38 +151,46 @@ bool SwappedMemory::TakeRoomLocked(const Extent& extent, bool evict_prefetched) 
   while (used_bytes_ + bytes > most_bytes_) {
     // Enough of it is about to leave.
     if (used_bytes_ - leaving_bytes_ + bytes <= most_bytes_) return false;
-    Extent* const victim = VictimLocked(evict_prefetched);
-    if (victim == nullptr) return false;
+    const std::optional<ExtentId> victim = VictimLocked(evict_prefetched);
+    if (!victim.has_value()) return false;
+    Extent& evicted = extents_[*victim];
     const bool is_lost = Mutated(Mutation::kSumNotSwapped);
-    if (victim->has_contents && !victim->is_in_file && !is_lost) {
-      leaving_bytes_ += victim->memory.size();
+    if (evicted.has_contents && !evicted.is_in_file && !is_lost) {
+      leaving_bytes_ += evicted.memory.size();
       QueueLocked(*victim, /*is_write=*/true);
       continue;
     }
-    victim->phase = Phase::kOut;
-    victim->is_prefetched = false;
-    used_bytes_ -= victim->memory.size();
-    CHECK_EQ(madvise(victim->memory.data(), victim->memory.size(), MADV_DONTNEED), 0);
+    evicted.phase = Phase::kOut;
+    evicted.is_prefetched = false;
+    used_bytes_ -= evicted.memory.size();
+    CHECK_EQ(madvise(evicted.memory.data(), evicted.memory.size(), MADV_DONTNEED), 0);
+    CHECK_EQ(mprotect(evicted.memory.data(), evicted.memory.size(), PROT_NONE), 0);
   }
+  CHECK_EQ(mprotect(extent.memory.data(), bytes, PROT_READ | PROT_WRITE), 0)
+      << "extent " << extent.name;
   used_bytes_ += bytes;
   return true;
 }
 
-void SwappedMemory::QueueLocked(Extent& extent, bool is_write) {
+void SwappedMemory::QueueLocked(ExtentId id, bool is_write) {
+  Extent& extent = extents_[id];
   extent.phase = is_write ? Phase::kWriting : Phase::kReading;
-  const auto place = std::find_if(extents_.begin(), extents_.end(),
-                                  [&extent](const Extent& one) { return &one == &extent; });
-  queued_.push_back({static_cast<ExtentId>(place - extents_.begin()), is_write, extent.changes});
+  queued_.push_back({id, is_write, extent.changes});
   ++transfers_;
   (is_write ? writes_ : reads_).Start();
 }
 
 void SwappedMemory::Discard(ExtentId id) {
-  MutexLock lock(mu_);
-  Extent& extent = extents_.at(id);
-  ++extent.changes;
-  extent.has_contents = false;
-  extent.is_in_file = false;
+  {
+    MutexLock lock(mu_);
+    Extent& extent = extents_.at(id);
+    ++extent.changes;
+    extent.has_contents = false;
+    extent.is_in_file = false;
+    PrefetchLocked();
+    changed_.NotifyAll();
+  }
+  StartTransfers();
 }
 
 void SwappedMemory::Prefetch(absl::Span<const ExtentId> ids) {
@@ -180,10 +206,11 @@ void SwappedMemory::Prefetch(absl::Span<const ExtentId> ids) {
 void SwappedMemory::PrefetchLocked() {
   // Pins get room first.
   while (!upcoming_.empty() && failed_.ok() && waiting_for_room_ == 0) {
-    Extent& extent = extents_.at(upcoming_.front());
+    const ExtentId id = upcoming_.front();
+    Extent& extent = extents_.at(id);
     if (extent.phase == Phase::kOut && extent.is_in_file) {
       if (!TakeRoomLocked(extent, false)) return;
-      QueueLocked(extent, /*is_write=*/false);
+      QueueLocked(id, /*is_write=*/false);
     }
     extent.is_prefetched = true;
     extent.last_use = ++uses_;
@@ -262,7 +289,7 @@ size_t SwappedMemory::NumPinnable(absl::Span<const ExtentId> ids) const {
   size_t count = 0;
   for (const ExtentId id : ids) {
     bytes += extents_.at(id).memory.size();
-    if (count > 0 && bytes > most_bytes_) break;
+    if (count > 0 && bytes > most_bytes_ / 2) break;
     ++count;
   }
   return count;

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,8 +34,7 @@ class SwappedMemory {
     // Bytes between file and memory.
     uint64_t read_bytes = 0;
     uint64_t written_bytes = 0;
-    // Time that pins waited for the disk or for room.
-    absl::Duration waited;
+    // Time with at least one read, or write.
     absl::Duration read_time;
     absl::Duration write_time;
   };
@@ -46,20 +46,24 @@ class SwappedMemory {
   // Calls Clear.
   ~SwappedMemory();
 
-  // Adds an extent with undefined contents. RESOURCE_EXHAUSTED with the arithmetic.
+  // Adds an extent with undefined contents; there must be room for two of its size.
+  // RESOURCE_EXHAUSTED with the arithmetic.
   absl::StatusOr<ExtentId> Add(const std::string& name, uint64_t bytes);
-  // Removes all extents. CHECKs that none is pinned.
+  // Remove one extent, or all. Block until the disk is done. CHECK that no pin is left.
+  void Remove(ExtentId id);
   void Clear();
 
   // Returns the extent's memory, to be touched only while it is pinned.
   kernels::Region region(ExtentId id) const;
-  // Pin an extent, for reading, or for changes as well. Writers and readers of an extent exclude
-  // each other; their owner sees to it. Blocks until its pages are there. Any failure of the disk
-  // is an error of the device, of this call and of all later ones. A thread that has pinned an
-  // extent must not wait for another one, unless NumPinnable says that both have room.
+  // Pin an extent, for reading what was written, or for changes as well. Writers and readers of an
+  // extent exclude each other; their owner sees to it. Blocks until its pages are there. Any
+  // failure of the disk is an error of the device, of this call and of all later ones. A thread
+  // that has pinned an extent must not wait for another one, unless NumPinnable says that both have
+  // room.
   absl::StatusOr<PageHold> Pin(ExtentId id) { return Pin(id, false); }
   absl::StatusOr<PageHold> PinForWrite(ExtentId id) { return Pin(id, true); }
-  // Returns how many extents, from the first one on, may be pinned at once; at least 1.
+  // Returns how many extents, from the first one on, may be pinned at once; at least 1. They take
+  // at most half of the room: others are read meanwhile.
   size_t NumPinnable(absl::Span<const ExtentId> ids) const;
   // Makes the contents undefined, so that nobody writes them to the file.
   void Discard(ExtentId id);
@@ -99,9 +103,10 @@ class SwappedMemory {
   // Takes room for the extent. If there is none, it makes room and returns false: the caller waits.
   bool TakeRoomLocked(const Extent& extent, bool evict_prefetched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns the extent whose pages are needed last; null if all are in use.
-  Extent* VictimLocked(bool evict_prefetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void QueueLocked(Extent& extent, bool is_write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FreeLocked(Extent& extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the extent whose pages are needed last; nothing if all are in use.
+  std::optional<ExtentId> VictimLocked(bool evict_prefetched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void QueueLocked(ExtentId id, bool is_write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PrefetchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unpin(ExtentId id);
   // Passes queued transfers to the files. Call it without the lock.

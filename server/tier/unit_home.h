@@ -33,6 +33,9 @@ class UnitHome {
   // Returns how many units, from the first one on, may be pinned at once; at least 1.
   virtual size_t NumPinnable(absl::Span<const UnitId> units) const = 0;
 
+  // Frees a unit, which is not used any more. Its number is not given again.
+  virtual void Remove(UnitId unit) = 0;
+
   // Returns which version, 0 or 1, is the newest.
   virtual int newest(UnitId unit) const = 0;
   // Returns the version that the next update makes.

@@ -71,6 +71,26 @@ wait "$trainer_pid" || { cat "$TEST_TMPDIR/service"; give_up; }
 expect_digest "a damaged file"
 stop
 
+# Groups move to the file and back while the job trains.
+: >"$TEST_TMPDIR/log"
+start 2 2
+train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" &
+trainer_pid=$!
+move() { "$KAONCTL" --dir "$DIR" group set "$@" >"$TEST_TMPDIR/moved" 2>&1 || fail "group set $*: $(cat "$TEST_TMPDIR/moved")"; }
+wait_for 60 reached 4
+move muon tier=nvme
+wait_for 60 reached 8
+[[ $(homes) == *"'cpu': "*"'nvme': "* ]] || fail "not in both tiers after a move: $(homes)"
+cluster_kill "$DIR" shard-1
+cluster_revive_shard "$DIR" 1 || give_up
+move adamw tier=nvme
+wait_for 60 reached 14
+move muon tier=host
+wait_for 120 trained
+wait "$trainer_pid" || { cat "$TEST_TMPDIR/service"; give_up; }
+expect_digest "groups that move"
+stop
+
 # The first run tells what the job needs in memory; the second has a little less.
 unset_nvme
 start 1 2

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "job/resolve.h"
+#include "job/settings.h"
 #include "job/workers.h"
 #include "tests/job/small_job.h"
 
@@ -46,6 +47,25 @@ TEST(RestoreFitTest, WorkersStayThoseOfTheJobThatRuns) {
   EXPECT_TRUE(CheckRestoreFits(Running(), restored).ok());
   KeepWorkers(Running(), restored);
   EXPECT_EQ(restored.SerializeAsString(), Running().SerializeAsString());
+}
+
+// State may be restored to another place than it was saved from.
+TEST(RestoreFitTest, TiersStayThoseOfTheJobThatRuns) {
+  v1::RegisterBody running = Running();
+  running.mutable_definition()->mutable_groups(0)->set_tier(v1::TIER_HOST);
+  v1::GroupSetting* host = running.add_changed();
+  host->set_group(running.definition().groups(0).name());
+  host->set_field("tier");
+  host->set_value("host");
+  v1::RegisterBody restored = Running();
+  restored.mutable_definition()->mutable_groups(1)->set_tier(v1::TIER_NVME);
+  v1::GroupSetting* nvme = restored.add_changed();
+  nvme->set_group(restored.definition().groups(1).name());
+  nvme->set_field("tier");
+  nvme->set_value("nvme");
+  KeepTiers(running, restored);
+  EXPECT_TRUE(CheckRestoreFits(running, restored).ok());
+  EXPECT_EQ(restored.SerializeAsString(), running.SerializeAsString());
 }
 
 TEST(RestoreFitTest, NamesWhatDiffers) {

@@ -258,6 +258,15 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
   return absl::InvalidArgumentError("plan has neither a step nor a control change");
 }
 
+bool NeedsMemory(const v1::StepPlan& plan, const v1::RegisterBody* registration) {
+  if (!plan.has_group_change()) {
+    return plan.has_registration() || plan.has_restore() || plan.has_rollback();
+  }
+  // Without groups it changes the workers.
+  return plan.group_change().groups().empty() || registration == nullptr ||
+         job::ChangesTier(registration->definition(), plan.group_change());
+}
+
 absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepRecord& record) {
   const v1::StepDecision& decision = record.decision();
   if (decision.outcome() != v1::OUTCOME_APPLY && decision.outcome() != v1::OUTCOME_SKIP) {

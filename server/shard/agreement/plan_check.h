@@ -25,6 +25,10 @@ struct JobProgress {
 // field, value and range if the body is malformed.
 absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan);
 
+// Returns whether a shard must have memory for this plan before it votes. `registration` is the
+// applied one; null before.
+bool NeedsMemory(const v1::StepPlan& plan, const v1::RegisterBody* registration);
+
 // Returns INVALID_ARGUMENT for an unknown outcome, a loss scale out of range, or a clip factor
 // outside (0, 1]. The groups and norm groups of an applied step must also be the job's.
 // `registration` is the applied one; null before.

@@ -281,8 +281,7 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   // position applied + 1, does" withdraw a PREPARE.
   held_.reset();
   accepted_ = Accepted{plan, next_generation_++, std::nullopt};
-  const bool sets_workers = plan.has_group_change() && plan.group_change().groups().empty();
-  if (plan.has_registration() || plan.has_restore() || plan.has_rollback() || sets_workers) {
+  if (NeedsMemory(plan, registration_.has_value() ? &*registration_ : nullptr)) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
   } else if (plan.has_group_change() || plan.has_job_deletion()) {
     // Nothing to collect: the entry was checked completely and needs no memory.

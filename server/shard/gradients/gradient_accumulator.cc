@@ -31,42 +31,6 @@ GradientAccumulator::GradientAccumulator(Options options) : options_(std::move(o
 
 GradientAccumulator::~GradientAccumulator() { FreeSums(); }
 
-void GradientAccumulator::FreeSums() {
-  for (auto& [id, parameter] : parameters_) {
-    // It ends before the memory that it sums into.
-    parameter->fold.reset();
-    parameter->sum.reset();
-  }
-  parameters_.clear();
-  if (options_.swapped != nullptr) options_.swapped->Clear();
-}
-
-absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard,
-                                          const std::set<uint32_t>& on_disk) {
-  FreeSums();
-  KAON_RETURN_IF_ERROR(CheckWorkers(registration.definition().world_size()));
-  for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
-    if (placement.shard() != shard) continue;
-    const uint32_t id = placement.parameter_id();
-    const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
-    absl::StatusOr<std::unique_ptr<SumMemory>> sum = SumMemory::Reserve(
-        options_, id, spec.name(), job::NumElements(spec), on_disk.count(id) > 0);
-    if (!sum.ok()) {
-      FreeSums();
-      return absl::Status(sum.status().code(),
-                          absl::StrCat("parameter ", spec.name(), ": ", sum.status().message()));
-    }
-    Parameter& parameter = *parameters_.emplace(id, std::make_shared<Parameter>()).first->second;
-    parameter.frozen = spec.frozen();
-    parameter.sum = *std::move(sum);
-    parameter.fold = std::make_unique<ParameterFold>(id, spec.name(), parameter.sum->region(),
-                                                     *options_.backend);
-  }
-  registration_ = std::make_shared<v1::RegisterBody>(registration);
-  Adopt(registration);
-  return absl::OkStatus();
-}
-
 void GradientAccumulator::Release(const std::string& job) {
   Calls calls;
   {
@@ -396,8 +360,10 @@ absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushF
     for (uint32_t id : finish.missing_parameters()) {
       Parameter& parameter = *parameters_.at(id);
       MutexLock parameter_lock(parameter.mu);
-      // Chunks that waited for this rank are added.
-      KAON_ASSIGN_OR_RETURN(const tier::PageHold hold, parameter.sum->PinForWrite());
+      tier::PageHold hold;
+      if (parameter.fold->MarkMissingFolds()) {
+        KAON_ASSIGN_OR_RETURN(hold, parameter.sum->PinForWrite());
+      }
       parameter.fold->MarkMissing(rank, &released);
       CheckSettledLocked(parameter, generation_, &calls);
     }

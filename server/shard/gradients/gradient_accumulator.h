@@ -25,10 +25,9 @@
 #include "server/journal/record.h"
 #include "server/shard/gradients/gradient_accumulator_options.h"
 #include "server/shard/gradients/open_push.h"
-#include "server/shard/gradients/parameter_fold.h"
 #include "server/shard/gradients/push_registry.h"
 #include "server/shard/gradients/reduction.h"
-#include "server/shard/gradients/sum_memory.h"
+#include "server/shard/gradients/summed_parameter.h"
 
 namespace kaon::shard {
 
@@ -61,6 +60,10 @@ class GradientAccumulator {
   // Returns RESOURCE_EXHAUSTED with the arithmetic, and then reserves nothing.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard,
                        const std::set<uint32_t>& on_disk = {});
+  // Allocates another sum for a parameter, and uses it between two plans. Errors as of Reserve.
+  absl::StatusOr<std::unique_ptr<SumMemory>> ReserveSum(uint32_t parameter_id, bool on_disk) const;
+  void ReplaceSum(uint32_t parameter_id, std::unique_ptr<SumMemory> sum);
+  bool IsOnDisk(uint32_t parameter_id) const;
   // Frees all sums; no job may be expected.
   void FreeSums();
   // Frees everything, because `job` was deleted: pushes get NOT_FOUND, and open ones end with it.
@@ -117,18 +120,7 @@ class GradientAccumulator {
   }
 
  private:
-  struct Parameter {
-    std::unique_ptr<SumMemory> sum;
-    bool frozen = false;
-    Mutex mu;
-    // Only contributions of this generation are accepted; 0: none.
-    uint64_t generation ABSL_GUARDED_BY(mu) = 0;
-    std::unique_ptr<ParameterFold> fold ABSL_PT_GUARDED_BY(mu);
-    // on_parameter_folded was called for the generation.
-    bool announced ABSL_GUARDED_BY(mu) = false;
-    // The gradient was appended to the journal.
-    bool appended ABSL_GUARDED_BY(mu) = false;
-  };
+  using Parameter = SummedParameter;
   struct Worker {
     v1::Member member;
     bool finished = false;
@@ -140,6 +132,10 @@ class GradientAccumulator {
   // Callbacks to invoke without a lock held.
   using Calls = PushRegistry::Calls;
 
+  absl::StatusOr<std::unique_ptr<SumMemory>> ReserveSum(const v1::JobDefinition& job, uint32_t id,
+                                                        bool on_disk) const;
+  void UseSum(Parameter& parameter, uint32_t id, const std::string& name,
+              std::unique_ptr<SumMemory> sum);
   absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Bytes left in a worker's window.

@@ -65,8 +65,7 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
     push = stream->joined.value_or(stream_id);
     Worker& worker = workers_[rank];
     room = RoomLocked(worker);
-    // Count the bytes before adding: a stream that the rank opens meanwhile must not get credit for
-    // them.
+    // Count first: a stream that the rank opens meanwhile must not get credit for these bytes.
     worker.staged_bytes += left_bytes;
   }
   std::vector<ReleasedBytes> released;
@@ -82,9 +81,10 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
       status = absl::AbortedError("the push stream is over");
       break;
     }
-    const absl::StatusOr<tier::PageHold> hold = parameter.sum->PinForWrite();
-    status = hold.status();
-    if (!status.ok()) break;
+    const auto hold = parameter.fold->AddFolds(rank, *chunks[i].chunk)
+                          ? parameter.sum->PinForWrite()
+                          : tier::PageHold();
+    if (status = hold.status(); !status.ok()) break;
     status = parameter.fold->Add(rank, *chunks[i].chunk, chunks[i].payload, room, &released);
     CheckSettledLocked(parameter, generation, &calls);
     if (!status.ok()) break;

@@ -1,5 +1,4 @@
-// Finishes sums to gradients and writes them to the journal; restores gradients from it. Pins them
-// for updates.
+// Finishes sums to gradients and writes them to the journal; restores gradients from it.
 #include <glog/logging.h>
 
 #include <map>
@@ -47,9 +46,10 @@ void GradientAccumulator::CheckSettledLocked(Parameter& parameter, uint64_t gene
 
 const v1::ParameterSums& GradientAccumulator::FinishLocked(Parameter& parameter,
                                                            const Divisors& divisors) {
+  const Reduction& reduction = reductions_[parameter.fold->parameter_id()];
   tier::PageHold hold;
-  if (!parameter.fold->finished()) hold = ValueOrDie(parameter.sum->PinForWrite());
-  return parameter.fold->Finish(divisors, reductions_[parameter.fold->parameter_id()]);
+  if (parameter.fold->FinishWrites(reduction)) hold = ValueOrDie(parameter.sum->PinForWrite());
+  return parameter.fold->Finish(divisors, reduction);
 }
 
 bool GradientAccumulator::AppendLocked(Parameter& parameter, journal::GradientSlice slice,
@@ -187,46 +187,6 @@ absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64
   // Workers that reconnect need not resend anything.
   for (auto& [rank, worker] : workers_) worker.finished = true;
   return absl::OkStatus();
-}
-
-absl::StatusOr<PinnedGradient> GradientAccumulator::Gradient(uint32_t parameter_id) const {
-  Parameter& parameter = *parameters_.at(parameter_id);
-  MutexLock parameter_lock(parameter.mu);
-  PinnedGradient gradient;
-  if (parameter.fold->missing()) return gradient;
-  KAON_ASSIGN_OR_RETURN(gradient.hold, parameter.sum->Pin());
-  gradient.values = parameter.fold->sum();
-  return gradient;
-}
-
-size_t GradientAccumulator::NumPinnable(absl::Span<const uint32_t> parameter_ids) const {
-  if (options_.swapped == nullptr) return parameter_ids.size();
-  std::vector<tier::SwappedMemory::ExtentId> extents;
-  std::vector<size_t> ends;
-  for (size_t i = 0; i < parameter_ids.size(); ++i) {
-    const auto extent = parameters_.at(parameter_ids[i])->sum->swapped();
-    if (!extent.has_value()) continue;
-    extents.push_back(*extent);
-    ends.push_back(i);
-  }
-  const size_t count = options_.swapped->NumPinnable(extents);
-  return count == extents.size() ? parameter_ids.size() : ends[count];
-}
-
-void GradientAccumulator::Prefetch(absl::Span<const uint32_t> parameter_ids) {
-  if (options_.swapped == nullptr) return;
-  std::vector<tier::SwappedMemory::ExtentId> extents;
-  for (const uint32_t id : parameter_ids) {
-    const auto extent = parameters_.at(id)->sum->swapped();
-    if (extent.has_value()) extents.push_back(*extent);
-  }
-  options_.swapped->Prefetch(extents);
-}
-
-void GradientAccumulator::Discard(uint32_t parameter_id) {
-  Parameter& parameter = *parameters_.at(parameter_id);
-  MutexLock parameter_lock(parameter.mu);
-  parameter.sum->Discard();
 }
 
 }  // namespace kaon::shard

@@ -1,5 +1,7 @@
 #include "server/shard/gradients/gradient_replay.h"
 
+#include <glog/logging.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,12 +34,30 @@ absl::Status GradientReplay::Add(const journal::GradientSlice& slice, bool keep_
                      added.num_elements, " and no more than ", *num_elements));
   }
   if (keep_sums) {
-    added.waiting.insert(added.waiting.end(), slice.values.begin(), slice.values.end());
+    Keep(slice, added);
   } else {
     accumulator_.RestoreValues(slice.parameter_id, slice.offset, slice.values);
   }
   added.num_elements += slice.values.size();
   return absl::OkStatus();
+}
+
+void GradientReplay::Keep(const journal::GradientSlice& slice, Added& added) {
+  if (slice.offset == 0 && accumulator_.IsOnDisk(slice.parameter_id)) {
+    absl::StatusOr<std::unique_ptr<SumMemory>> sum =
+        accumulator_.ReserveSum(slice.parameter_id, true);
+    // Without room in the file it takes memory, as a sum in memory does.
+    if (sum.ok()) added.waiting_sum = *std::move(sum);
+  }
+  if (added.waiting_sum == nullptr) {
+    added.waiting.insert(added.waiting.end(), slice.values.begin(), slice.values.end());
+    return;
+  }
+  const absl::StatusOr<tier::PageHold> hold = added.waiting_sum->PinForWrite();
+  CHECK(hold.ok()) << hold.status();
+  accumulator_.backend().CopyIn(
+      kernels::ConstRegion(slice.values).host_bytes(),
+      added.waiting_sum->region().SubFloats(slice.offset, slice.values.size()));
 }
 
 absl::Status GradientReplay::CheckAdded(const v1::Prepared& facts) const {
@@ -64,6 +84,7 @@ absl::Status GradientReplay::Complete(const v1::StepPlan& plan, uint64_t generat
   KAON_RETURN_IF_ERROR(CheckAdded(facts));
   for (auto& [id, added] : added_) {
     if (!added.waiting.empty()) accumulator_.RestoreValues(id, 0, added.waiting);
+    if (added.waiting_sum != nullptr) accumulator_.ReplaceSum(id, std::move(added.waiting_sum));
   }
   added_.clear();
   KAON_RETURN_IF_ERROR(accumulator_.RestoreFolded(plan, generation, facts));

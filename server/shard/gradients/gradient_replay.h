@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,10 +39,13 @@ class GradientReplay {
   // Elements read so far of one parameter.
   struct Added {
     uint64_t num_elements = 0;
-    // Values that wait if the accumulator's sums are kept.
+    // Values that wait if the accumulator's sums are kept, in another sum or in the vector.
+    std::unique_ptr<SumMemory> waiting_sum;
     std::vector<float> waiting;
   };
 
+  // Keeps values until the vote on them is read.
+  void Keep(const journal::GradientSlice& slice, Added& added);
   absl::Status CheckAdded(const v1::Prepared& facts) const;
 
   GradientAccumulator& accumulator_;

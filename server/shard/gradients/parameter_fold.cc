@@ -163,10 +163,7 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
     return absl::OkStatus();
   }
   const uint64_t end = chunk.offset() + chunk.num_elements();
-  const Contribution* previous = Previous(index);
-  const bool in_turn =
-      (contribution.staged.empty() && (previous == nullptr || previous->folded >= end)) ||
-      Mutated(Mutation::kFoldedAsTheyArrive);
+  const bool in_turn = IsInTurn(index, end);
   if (!in_turn && bytes > staging_room) {
     return absl::ResourceExhaustedError(
         absl::StrCat("parameter ", name_, " of rank ", rank, ": ", bytes,
@@ -183,6 +180,30 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
   released->push_back({rank, bytes});
   Drain(index + 1, released);
   return absl::OkStatus();
+}
+
+bool ParameterFold::AddFolds(uint32_t rank, const v1::TensorChunk& chunk) const {
+  const size_t index = LowerBound(rank, chunk.micro_batch());
+  if (index == contributions_.size() || contributions_[index].rank != rank) return false;
+  const Contribution& contribution = contributions_[index];
+  return chunk.offset() == contribution.received &&
+         IsInTurn(index, chunk.offset() + chunk.num_elements());
+}
+
+bool ParameterFold::MarkMissingFolds() const {
+  return std::any_of(contributions_.begin(), contributions_.end(),
+                     [](const Contribution& one) { return !one.staged.empty(); });
+}
+
+bool ParameterFold::FinishWrites(const Reduction& reduction) const {
+  return !finished() && (!missing() || reduction.zero_if_missing);
+}
+
+bool ParameterFold::IsInTurn(size_t index, uint64_t end) const {
+  const Contribution* const previous = Previous(index);
+  return (contributions_[index].staged.empty() &&
+          (previous == nullptr || previous->folded >= end)) ||
+         Mutated(Mutation::kFoldedAsTheyArrive);
 }
 
 const ParameterFold::Contribution* ParameterFold::Previous(size_t index) const {

@@ -67,6 +67,12 @@ class ParameterFold {
   absl::Status Add(uint32_t rank, const v1::TensorChunk& chunk, proto::Slices payload,
                    uint64_t staging_room, std::vector<ReleasedBytes>* released);
 
+  // Returns whether Add, MarkMissing or Finish would touch the sum; false also for what they
+  // refuse.
+  bool AddFolds(uint32_t rank, const v1::TensorChunk& chunk) const;
+  bool MarkMissingFolds() const;
+  bool FinishWrites(const Reduction& reduction) const;
+
   // Checks that `rank` sent all of each micro-batch, or with `missing` nothing. Returns
   // INVALID_ARGUMENT naming what is absent.
   absl::Status CheckFinished(uint32_t rank, bool missing) const;
@@ -143,6 +149,8 @@ class ParameterFold {
   // Returns true for a repetition of an accepted chunk.
   absl::StatusOr<bool> CheckOrder(const Contribution& contribution,
                                   const v1::TensorChunk& chunk) const;
+  // Returns whether elements up to `end` of a contribution can be folded now.
+  bool IsInTurn(size_t index, uint64_t end) const;
   // Returns the nearest earlier contribution that is not missing, or null.
   const Contribution* Previous(size_t index) const;
   void Fold(size_t index, uint64_t end, kernels::GradientChunk chunk);

@@ -44,6 +44,7 @@ absl::Status SumMemory::AllocateStaging() {
 }
 
 SumMemory::~SumMemory() {
+  if (swapped_.has_value()) options_.swapped->Remove(*swapped_);
   if (!staging_.region().empty()) options_.staging->Release(staging_.region().size());
   if (tensor_.empty()) return;
   pin_ = tier::Pin();

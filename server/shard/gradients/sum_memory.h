@@ -1,6 +1,6 @@
 // Memory of the sum of one parameter's gradients: memory that the backend computes on, or memory
 // that may be in a file. Owned by GradientAccumulator, which holds the parameter's lock around
-// every call but Pin.
+// every call but pins.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_SUM_MEMORY_H_
 #define KAON_SERVER_SHARD_GRADIENTS_SUM_MEMORY_H_
 

@@ -337,17 +337,39 @@ absl::StatusOr<tier::UnitUpdatePin> ParameterPublisher::BeginWrite(uint32_t para
   const Source& source = parameter.source;
   {
     MutexLock parameter_lock(parameter.mu);
-    const int i = source.home->next(source.unit);
-    Version& next = parameter.versions[i];
-    if (store_ != nullptr && next.valid &&
-        parameter.pinned.Holds(next.first_step, next.last_step)) {
-      KeepCopy(parameter_id, parameter, i);
-    }
-    next.valid = false;
-    while (next.reads > 0) parameter.read.Wait(parameter.mu);
-    TrimCache(parameter);
+    Retire(parameter_id, parameter, source.home->next(source.unit));
   }
   return source.home->PinForUpdate(source.unit);
+}
+
+void ParameterPublisher::Retire(uint32_t parameter_id, Parameter& parameter, int i) {
+  Version& version = parameter.versions[i];
+  if (store_ != nullptr && version.valid &&
+      parameter.pinned.Holds(version.first_step, version.last_step)) {
+    KeepCopy(parameter_id, parameter, i);
+  }
+  version.valid = false;
+  while (version.reads > 0) parameter.read.Wait(parameter.mu);
+  TrimCache(parameter);
+}
+
+void ParameterPublisher::Move(uint32_t parameter_id, tier::UnitHome* home, tier::UnitId unit) {
+  const auto found = parameters_.find(parameter_id);
+  // Nothing is served before the registration is applied.
+  if (found == parameters_.end()) return;
+  Parameter& parameter = *found->second;
+  Source& source = parameter.source;
+  MutexLock parameter_lock(parameter.mu);
+  const int newest = source.home->newest(source.unit);
+  if (const int next = source.home->next(source.unit); next != newest) {
+    Retire(parameter_id, parameter, next);
+  }
+  while (parameter.versions[newest].reads > 0) parameter.read.Wait(parameter.mu);
+  Version moved = parameter.versions[newest];
+  parameter.versions = {};
+  source.home = home;
+  source.unit = unit;
+  parameter.versions[home->newest(unit)] = moved;
 }
 
 void ParameterPublisher::KeepCopy(uint32_t parameter_id, Parameter& parameter, int i) {

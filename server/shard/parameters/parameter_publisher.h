@@ -34,7 +34,6 @@ namespace kaon::shard {
 
 // Maximum number of parameters in one pull.
 inline constexpr int kMaxPulledParameters = 100000;
-
 using WaiterId = uint64_t;
 
 class ParameterPublisher {
@@ -56,25 +55,20 @@ class ParameterPublisher {
                               tier::StateTier* pull_cache = nullptr)
       : backend_(backend), phases_(phases), store_(store), pull_cache_(pull_cache) {}
 
-  // Checks a request. Returns NOT_FOUND, INVALID_ARGUMENT (dtype, parameters), or
-  // FAILED_PRECONDITION naming both for an older timeline or a replaced step. Returns UNAVAILABLE
-  // for a future timeline, or a step neither present nor planned. After CloseAll, returns its
-  // status.
+  // Returns NOT_FOUND, INVALID_ARGUMENT (dtype, parameters), or CloseAll's status. Returns
+  // FAILED_PRECONDITION naming both for an older timeline or a replaced step. UNAVAILABLE means a
+  // later timeline, or a step that is neither present nor planned.
   absl::Status CheckPull(const v1::PullRequest& request) const;
-
   // Returns 0 if Read may be called. Otherwise calls `ready` once when a retry makes sense, on any
-  // thread, without a lock held. Forget cancels the call. `ready` keeps alive what it uses. Errors
-  // are those of CheckPull.
+  // thread, without a lock held, unless Forget comes first. Errors are those of CheckPull.
   absl::StatusOr<WaiterId> Await(uint32_t parameter_id, uint64_t step, std::function<void()> ready);
   void Forget(WaiterId waiter);
   // Returns true if Await would return 0 now.
   bool IsReadable(uint32_t parameter_id, uint64_t step) const;
-
   // Pins the version that `request` names, after CheckPull accepted it. BeginWrite copies a pinned
   // version before overwriting it, if `store` has room. Each parameter stays pinned until Unpin.
   ReaderId Pin(const v1::PullRequest& request);
   void Unpin(ReaderId reader, uint32_t parameter_id);
-
   // Copies elements [offset, offset + num_elements) of version `step` to `to`, rounded to `dtype`.
   // The parameter and the range must be this shard's. Returns FAILED_PRECONDITION naming both steps
   // if the version is gone.
@@ -88,7 +82,6 @@ class ParameterPublisher {
   uint64_t num_elements(uint32_t parameter_id) const;
 
   // Step thread.
-
   void Serve(const std::string& job, uint64_t timeline, std::vector<Source> sources);
   // Serves nothing any more, because `job` was deleted: reads get NOT_FOUND. Blocks while readers
   // copy their current chunk. The memory of the sources is not read afterwards.
@@ -101,13 +94,16 @@ class ParameterPublisher {
   absl::StatusOr<tier::UnitReadPin> PinNewest(uint32_t parameter_id) const;
   // Returns whether the version before the newest is valid.
   bool HasPrevious(uint32_t parameter_id) const;
-  // Pins the newest version, and memory for the next one. The version that it overwrites is invalid
-  // from now on. Blocks while readers copy their current chunk of it. Errors are those of the home.
+  // Pins the newest version, and memory for the next one. The older version is invalid from now on.
+  // Blocks while readers copy their current chunk of it. Errors are those of the home.
   absl::StatusOr<tier::UnitUpdatePin> BeginWrite(uint32_t parameter_id);
   // Commits what was written, and publishes it as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step, tier::UnitUpdatePin written);
   // Publishes the newest version as version `step`, too: it is unchanged.
   void PublishUnchanged(uint32_t parameter_id, uint64_t step);
+  // Serves the parameter from another home, whose unit has the newest version. The older version is
+  // invalid from now on. Blocks as BeginWrite does.
+  void Move(uint32_t parameter_id, tier::UnitHome* home, tier::UnitId unit);
   // Memory is needed: readers lose what has no buffer any more, and the cache of pulls is emptied.
   void DropCopies();
   // Ends every wait, and refuses every pull, with `status`.
@@ -119,7 +115,7 @@ class ParameterPublisher {
     bool valid = false;
     uint64_t first_step = 0;
     uint64_t last_step = 0;
-    // Readers that copy out of a device or a disk now, without the parameter's lock.
+    // Readers that copy out of a device or a disk without the lock.
     mutable int reads = 0;
   };
   struct Parameter {
@@ -127,7 +123,8 @@ class ParameterPublisher {
     // Returns the weights of version `i`.
     tier::TensorPlace Weights(int i) const { return {source.home, source.unit, i, 0}; }
 
-    const Source source;
+    // Move, on the step thread, changes it under the lock.
+    Source source;
     mutable Mutex mu;
     // The index is the number of the unit's version.
     std::array<Version, 2> versions ABSL_GUARDED_BY(mu);
@@ -166,6 +163,9 @@ class ParameterPublisher {
   absl::Status CopyUnlocked(const Parameter& parameter, int i, const Range& range) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   absl::Status CopyFromDisk(const tier::TensorPlace& weights, const Range& range) const;
+  // Makes version `i` invalid, after a copy for readers and the end of all reads.
+  void Retire(uint32_t parameter_id, Parameter& parameter, int i)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   void KeepCopy(uint32_t parameter_id, Parameter& parameter, int i)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   // Drops what the cache has of versions that nobody can read any more.

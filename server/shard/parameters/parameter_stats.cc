@@ -160,7 +160,7 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
   for (int i = 0; i < diagnostics.tensors_size(); ++i) {
     const bool in_memory = parameter.HasInMemory(i < 2 ? 0 : i - 1);
     diagnostics.mutable_tensors(i)->set_tier(in_memory ? backend.memory_tier()
-                                                       : std::string(parameter.home->name()));
+                                                       : std::string(parameter.place.home->name()));
   }
   return diagnostics;
 }

@@ -80,7 +80,7 @@ uint64_t SlotsDigest(kernels::Backend& backend, uint32_t parameter_id,
 
 // Returns what a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier: a start with
 // other flags has it, and no file is at fault.
-absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group, bool has_disk,
+absl::StatusOr<HomeWish> WishIn(const v1::ParameterGroup& group, bool has_disk,
                                 const kernels::Backend& backend) {
   const bool on_host = backend.space() == kernels::Space::kHost;
   absl::string_view missing;
@@ -149,11 +149,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   const std::vector<HomePlace> places = store->ChoosePlaces();
   for (size_t i = 0; i < places.size(); ++i) {
     StoredParameter& parameter = store->parameters_[i];
-    const absl::Status status = store->Allocate(parameter, places[i]);
-    if (!status.ok()) {
-      return absl::Status(status.code(),
-                          absl::StrCat("parameter ", parameter.name, ": ", status.message()));
-    }
+    KAON_ASSIGN_OR_RETURN(parameter.place, store->AllocatePlace(parameter, places[i]));
+    if (places[i] != HomePlace::kMemory) store->uses_disk_ = true;
   }
   return store;
 }
@@ -172,16 +169,18 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   parameter.name = spec.name();
   parameter.shape.assign(spec.shape().begin(), spec.shape().end());
   parameter.num_elements = job::NumElements(spec);
+  // Includes the gradient's sum, which GradientAccumulator allocates.
+  parameter.state_bytes = parameter.weight_bytes() * (spec.frozen() ? 2 : 3);
   if (spec.frozen()) return absl::OkStatus();
   parameter.group = job::GroupIndex(job, placement.group());
   parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
-  KAON_ASSIGN_OR_RETURN(parameter.wish,
-                        WishOf(job.groups(parameter.group), nvme_ != nullptr, backend_));
+  KAON_ASSIGN_OR_RETURN(parameter.wish, WishOf(job.groups(parameter.group)));
   KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
   parameter.state_slots = kernels::StateSlots(*parameter.rule, parameter.shape);
-  // Both are of zeros, an element for each word of 32 bits.
+  // The state is of zeros, an element of the digest for each word of 32 bits.
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
     const kernels::TensorDigester digester(parameter.id, static_cast<uint32_t>(i) + 1);
+    parameter.state_bytes += static_cast<uint64_t>(parameter.state_slots[i].num_bytes);
     parameter.slots_digest +=
         digester.OfProducts(0, (parameter.state_slots[i].num_bytes + 3) / 4, 0);
   }
@@ -212,35 +211,64 @@ std::vector<HomePlace> ParameterStore::ChoosePlaces() {
   return shard::ChoosePlaces(homes, free - std::min(free, fixed));
 }
 
-absl::Status ParameterStore::Allocate(StoredParameter& parameter, HomePlace place) {
-  const bool is_frozen = !parameter.rule.has_value();
-  // Includes the gradient's sum, which GradientAccumulator allocates.
-  parameter.state_bytes = parameter.weight_bytes() * (is_frozen ? 2 : 3);
+absl::StatusOr<HomeWish> ParameterStore::WishOf(const v1::ParameterGroup& group) const {
+  return WishIn(group, nvme_ != nullptr, backend_);
+}
+
+absl::StatusOr<StoredPlace> ParameterStore::AllocatePlace(const StoredParameter& parameter,
+                                                          HomePlace place) {
   tier::MemoryHome::Unit unit;
   unit.name = absl::StrCat(parameter.id);
+  // A parameter that moves has two places for a moment.
+  if (++places_ > parameters_.size()) absl::StrAppend(&unit.name, ".", places_);
   unit.weight_bytes = parameter.weight_bytes();
-  unit.is_written_once = is_frozen;
-  std::vector<uint64_t> state_bytes;
+  unit.is_written_once = !parameter.rule.has_value();
   for (const kernels::StateSlot& slot : parameter.state_slots) {
-    const auto bytes = static_cast<uint64_t>(slot.num_bytes);
-    unit.state.emplace_back(slot.name, bytes);
-    state_bytes.push_back(bytes);
-    parameter.state_bytes += bytes;
+    unit.state.emplace_back(slot.name, static_cast<uint64_t>(slot.num_bytes));
   }
+  StoredPlace allocated;
+  const auto about = [&](const absl::Status& status) {
+    FreePlace(allocated);
+    return absl::Status(status.code(),
+                        absl::StrCat("parameter ", parameter.name, ": ", status.message()));
+  };
   if (place == HomePlace::kMemory) {
-    parameter.home = &memory_;
-    KAON_ASSIGN_OR_RETURN(parameter.unit, memory_.Add(unit));
-    return absl::OkStatus();
+    const absl::StatusOr<tier::UnitId> added = memory_.Add(unit);
+    if (!added.ok()) return about(added.status());
+    return StoredPlace{&memory_, *added, std::nullopt};
+  }
+  std::vector<uint64_t> state_bytes;
+  std::vector<kernels::Region> state_in_memory;
+  if (place == HomePlace::kDisk) {
+    for (const auto& [name, bytes] : unit.state) state_bytes.push_back(bytes);
+  } else {
+    unit.weight_bytes = 0;
+    const absl::StatusOr<tier::UnitId> state = memory_.Add(unit);
+    if (!state.ok()) return about(state.status());
+    allocated.state_unit = *state;
+    state_in_memory = memory_.state(*state);
+  }
+  const absl::StatusOr<tier::UnitId> added =
+      nvme_->Add(parameter.name, parameter.weight_bytes(), state_bytes, std::move(state_in_memory));
+  if (!added.ok()) return about(added.status());
+  allocated.home = nvme_;
+  allocated.unit = *added;
+  return allocated;
+}
+
+void ParameterStore::FreePlace(const StoredPlace& place) {
+  if (place.home != nullptr) place.home->Remove(place.unit);
+  if (place.state_unit.has_value()) memory_.Remove(*place.state_unit);
+}
+
+absl::Status ParameterStore::UseDisk() {
+  const uint64_t most = std::max(MostWorkspace(StepOrder(false), true).first,
+                                 MostWorkspace(StepOrder(true), true).first);
+  if (most > workspace_bytes_) {
+    KAON_RETURN_IF_ERROR(store_.Claim(most - workspace_bytes_));
+    workspace_bytes_ = most;
   }
   uses_disk_ = true;
-  parameter.home = nvme_;
-  std::vector<kernels::Region> state_in_memory;
-  if (place == HomePlace::kDiskWithoutState) {
-    state_bytes.clear();
-    KAON_ASSIGN_OR_RETURN(state_in_memory, memory_.AddState(unit));
-  }
-  KAON_ASSIGN_OR_RETURN(parameter.unit, nvme_->Add(parameter.name, parameter.weight_bytes(),
-                                                   state_bytes, std::move(state_in_memory)));
   return absl::OkStatus();
 }
 
@@ -274,7 +302,7 @@ void ParameterStore::Prefetch() {
   std::vector<tier::UnitId> units;
   for (const StoredParameter* parameter : StepOrder(reversed_)) {
     const bool is_stepped = parameter->rule.has_value();
-    if (is_stepped && parameter->home == nvme_) units.push_back(parameter->unit);
+    if (is_stepped && parameter->place.home == nvme_) units.push_back(parameter->place.unit);
   }
   nvme_->Prefetch(units);
 }
@@ -284,8 +312,8 @@ size_t ParameterStore::NumPinnable(absl::Span<StoredParameter* const> parameters
   std::vector<tier::UnitId> units;
   std::vector<size_t> ends;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i]->home != nvme_) continue;
-    units.push_back(parameters[i]->unit);
+    if (parameters[i]->place.home != nvme_) continue;
+    units.push_back(parameters[i]->place.unit);
     ends.push_back(i);
   }
   const size_t count = units.empty() ? 0 : nvme_->NumPinnable(units);
@@ -359,7 +387,7 @@ const StoredParameter& ParameterStore::Get(uint32_t parameter_id) const {
 std::set<uint32_t> ParameterStore::OnDisk() const {
   std::set<uint32_t> ids;
   for (const StoredParameter& parameter : parameters_) {
-    if (parameter.home == nvme_) ids.insert(parameter.id);
+    if (parameter.place.home == nvme_) ids.insert(parameter.id);
   }
   return ids;
 }
@@ -371,8 +399,8 @@ std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
     source.parameter_id = parameter.id;
     source.name = parameter.name;
     source.num_elements = parameter.num_elements;
-    source.home = parameter.home;
-    source.unit = parameter.unit;
+    source.home = parameter.place.home;
+    source.unit = parameter.place.unit;
     sources.push_back(std::move(source));
   }
   return sources;
@@ -407,7 +435,7 @@ std::vector<v1::ParameterState> ParameterStore::Describe() const {
     state.set_state_bytes(parameter.state_bytes);
     state.set_updates_applied(parameter.updates_applied);
     state.set_newton_schulz_updates(parameter.newton_schulz_updates);
-    state.set_tier(std::string(parameter.home->name()));
+    state.set_tier(std::string(parameter.place.home->name()));
   }
   return described;
 }

@@ -29,6 +29,14 @@
 
 namespace kaon::shard {
 
+// The places of the tensors of one parameter.
+struct StoredPlace {
+  tier::UnitHome* home = nullptr;
+  tier::UnitId unit = 0;
+  // A unit of the memory, if the state alone is there.
+  std::optional<tier::UnitId> state_unit;
+};
+
 struct StoredParameter {
   uint32_t id = 0;
   std::string name;
@@ -40,8 +48,7 @@ struct StoredParameter {
   // The place that its group asks for.
   HomeWish wish = HomeWish::kNone;
   // Weights, and optimizer state in the order of kernels::StateSlots.
-  tier::UnitHome* home = nullptr;
-  tier::UnitId unit = 0;
+  StoredPlace place;
   std::vector<kernels::StateSlot> state_slots;
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;
@@ -58,7 +65,7 @@ struct StoredParameter {
   bool is_in_memory() const { return HasInMemory(0); }
   // `tensor` is 0 for the weights, 1 for the first state.
   bool HasInMemory(size_t tensor) const {
-    return !home->Memory(unit, home->newest(unit), tensor).empty();
+    return !place.home->Memory(place.unit, place.home->newest(place.unit), tensor).empty();
   }
   uint64_t weight_bytes() const { return num_elements * sizeof(float); }
 };
@@ -129,6 +136,15 @@ class ParameterStore {
   const StoredParameter& Get(uint32_t parameter_id) const;
   // Returns the ids of parameters that live on the disk.
   std::set<uint32_t> OnDisk() const;
+  // Allocates another place for a parameter, in memory or on the disk, and frees one. Errors as of
+  // Create.
+  absl::StatusOr<StoredPlace> AllocatePlace(const StoredParameter& parameter, HomePlace place);
+  void FreePlace(const StoredPlace& place);
+  // Tells that parameters may be on the disk from now on, whose updates run in other groups.
+  // RESOURCE_EXHAUSTED if they take more memory than there is.
+  absl::Status UseDisk();
+  // Returns the place that a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier.
+  absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group) const;
   // Returns the argument for ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 
@@ -147,7 +163,6 @@ class ParameterStore {
 
   absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
   std::vector<HomePlace> ChoosePlaces();
-  absl::Status Allocate(StoredParameter& parameter, HomePlace place);
   std::vector<StoredParameter*> StepOrder(bool reversed);
   // Returns the most bytes that concurrent updates in this order take, and the updates that do.
   // `any_group`: a disk may cut the groups of updates anywhere.
@@ -165,6 +180,8 @@ class ParameterStore {
   bool reversed_ = false;
   // Bytes reserved in the store for updates.
   uint64_t workspace_bytes_ = 0;
+  // Makes the names of tensors unique.
+  uint64_t places_ = 0;
 };
 
 }  // namespace kaon::shard

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "job/settings.h"
 #include "job/workers.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -26,9 +27,10 @@ using google::protobuf::util::MessageDifferencer;
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 static_assert(kPiece * sizeof(float) <= tier::kFilledBytes, "a piece is filled at once");
 
-// Clears shards and workers, which are those of the job that loads the checkpoint.
+// Clears shards, workers and tiers, which are those of the job that loads the checkpoint.
 v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
   job::KeepWorkers({}, registration);
+  job::KeepTiers({}, registration);
   registration.mutable_placement()->clear_num_shards();
   for (v1::ParameterPlacement& parameter :
        *registration.mutable_placement()->mutable_parameters()) {

@@ -27,8 +27,8 @@ bool Precedes(uint32_t parameter_id, absl::string_view role, uint32_t other_id,
 
 absl::StatusOr<tier::TensorPlace> PlaceOf(const StoredParameter& parameter,
                                           const checkpoint::StateTensor& tensor) {
-  tier::TensorPlace place = {parameter.home, parameter.unit, parameter.home->newest(parameter.unit),
-                             0};
+  tier::TensorPlace place = {parameter.place.home, parameter.place.unit,
+                             parameter.place.home->newest(parameter.place.unit), 0};
   uint64_t has = parameter.weight_bytes();
   if (tensor.role != checkpoint::kWeightRole) has = 0;
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {

@@ -52,20 +52,24 @@ TEST_F(FileSpaceTest, RefusesWithTheArithmeticAndChangesNothing) {
   EXPECT_EQ(
       space.Allocate(6 * kBlockBytes, "it takes").status(),
       absl::ResourceExhaustedError("it takes 24576 bytes of /disk/b, which has 20480 of 24576 "
-                                   "left; raise --nvme-bytes"));
+                                   "left in one piece; raise --nvme-bytes"));
   EXPECT_EQ(space.used_bytes(), kBlockBytes);
   Allocate(space, 5 * kBlockBytes);
 }
 
-TEST_F(FileSpaceTest, UsesSpaceAgainOnceAllIsFree) {
+TEST_F(FileSpaceTest, JoinsFreeExtents) {
   FileSpace space(raw_);
-  Allocate(space, 6 * kBlockBytes);
-  Allocate(space, 4 * kBlockBytes);
-  space.Free(6 * kBlockBytes);
+  std::vector<FileSpace::Place> places;
+  for (int i = 0; i < 10; ++i) places.push_back(Allocate(space, kBlockBytes));
   EXPECT_FALSE(space.Allocate(1, "it takes").ok());
-  space.Free(4 * kBlockBytes);
-  EXPECT_EQ(space.used_bytes(), 0u);
-  EXPECT_EQ(Allocate(space, 6 * kBlockBytes).offset, 0u);
+  // In this order an extent joins the one after it, the one before it, and both.
+  for (const uint64_t block : {3, 4, 1, 0, 2}) {
+    space.Free({raw_[1], block * kBlockBytes}, kBlockBytes);
+  }
+  EXPECT_EQ(space.used_bytes(), 5 * kBlockBytes);
+  const FileSpace::Place all = Allocate(space, 5 * kBlockBytes);
+  EXPECT_EQ(all.file, raw_[1]);
+  EXPECT_EQ(all.offset, 0u);
 }
 
 }  // namespace

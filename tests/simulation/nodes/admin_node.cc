@@ -70,6 +70,9 @@ void AdminNode::DrawOfGroup() {
   const Setting& more = muon ? kOfMuon[world_.Below(std::size(kOfMuon))]
                              : kOfAdamw[world_.Below(std::size(kOfAdamw))];
   Add(more.field, more.value, change_.request);
+  if (world_.options().nvme && world_.Chance(0.5)) {
+    Add("tier", world_.Chance(0.5) ? "host" : "nvme", change_.request);
+  }
 }
 
 void AdminNode::Draw(uint64_t revision) {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "server/journal/entry_codec.h"
+
 namespace kaon::simulation {
 
 namespace {
@@ -37,13 +39,14 @@ void SimulatedJournal::Append(journal::Record record, std::function<void()> done
   if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
     history_->Add(decision->record);
   }
-  queue_.push_back({EntryOf(std::move(record)), std::move(done)});
+  queue_.push_back({EntryOf(std::move(record)), std::move(done), std::nullopt});
   Wake();
 }
 
 void SimulatedJournal::AppendGradient(const journal::GradientSlice& slice) {
   if (log_ == nullptr) return;
-  queue_.push_back({slice, nullptr});
+  // Its checksum is that of the values now, as in DiskJournal.
+  queue_.push_back({slice, nullptr, journal::DescribeGradient(slice)});
   Wake();
 }
 
@@ -94,7 +97,7 @@ void SimulatedJournal::WriteQueued() {
   // Between two writes anything may happen.
   const bool all = world_.Chance(0.7);
   while (!queue_.empty()) {
-    if (!WriteOne(queue_.front().entry)) {
+    if (!WriteOne(queue_.front())) {
       busy_ = true;
       // Data written before the disk was full can still be synced.
       if (full_ && written_.empty()) After(kRetry, [this] { WriteQueued(); });
@@ -109,10 +112,11 @@ void SimulatedJournal::WriteQueued() {
   BeginSync();
 }
 
-bool SimulatedJournal::WriteOne(const journal::Entry& entry) {
+bool SimulatedJournal::WriteOne(const Item& item) {
   full_ = false;
   if (log_ == nullptr) return true;
-  const absl::Status status = log_->Append(entry);
+  const absl::Status status =
+      log_->Append(item.entry, item.described.has_value() ? &*item.described : nullptr);
   if (status.ok()) return true;
   full_ = absl::IsResourceExhausted(status);
   // Later: this object does not outlive the process.

@@ -9,10 +9,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/journal/frame.h"
 #include "server/journal/history.h"
 #include "server/journal/journal.h"
 #include "server/journal/journal_log.h"
@@ -45,6 +47,8 @@ class SimulatedJournal : public journal::Journal {
     journal::Entry entry;
     // Null for slices.
     std::function<void()> done;
+    // Set for slices.
+    std::optional<journal::FrameHeader> described;
   };
 
   // Runs `event` unless the process has died.
@@ -52,7 +56,7 @@ class SimulatedJournal : public journal::Journal {
   void Wake();
   void WriteQueued();
   // Returns false if the write must be retried later.
-  bool WriteOne(const journal::Entry& entry);
+  bool WriteOne(const Item& item);
   void BeginSync();
   void EndSync(bool synced);
 

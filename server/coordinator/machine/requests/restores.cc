@@ -39,6 +39,7 @@ absl::Status Fit(const v1::RestoreCheckpointRequest& request, const JobState& jo
     placement.mutable_parameters(id)->set_shard(running.parameters(id).shard());
   }
   job::KeepWorkers(*job.registration, restored);
+  job::KeepTiers(*job.registration, restored);
   return job::CheckRestoreFits(*job.registration, restored);
 }
 

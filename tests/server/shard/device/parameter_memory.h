@@ -12,12 +12,13 @@ namespace kaon::shard {
 
 // Returns the newest weights.
 inline kernels::Region WeightsOf(const StoredParameter& parameter) {
-  const kernels::ConstRegion weights = parameter.home->PinForUpdate(parameter.unit)->weights();
+  const kernels::ConstRegion weights =
+      parameter.place.home->PinForUpdate(parameter.place.unit)->weights();
   return {weights.space(), const_cast<std::byte*>(weights.data()), weights.size()};
 }
 
 inline kernels::Region SlotOf(const StoredParameter& parameter, size_t i) {
-  return parameter.home->PinForUpdate(parameter.unit)->state(i);
+  return parameter.place.home->PinForUpdate(parameter.place.unit)->state(i);
 }
 
 }  // namespace kaon::shard

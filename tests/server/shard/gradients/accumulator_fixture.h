@@ -147,13 +147,13 @@ class AccumulatorFixture : public testing::Test {
   v1::RegisterBody registration_ = MakeRegistration();
   v1::StepPlan plan_ = TrainPlan(1, 1, 1);
   ShardMemory memory_{1 << 20};
-  // Has room for one sum.
+  // Has room for two sums.
   simulation::SimulatedDirectory disk_{"/sums", 1};
   std::unique_ptr<disk::BlockFile> file_ =
       simulation::SimulatedBlockFile::Open(disk_, "sums", 1 << 20).value();
   disk::BlockFile* const files_[1] = {file_.get()};
   tier::FileSpace space_{files_};
-  tier::SwappedMemory swapped_{space_, disk::kBlockBytes, nullptr};
+  tier::SwappedMemory swapped_{space_, 2 * disk::kBlockBytes, nullptr};
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::unique_ptr<GradientAccumulator> accumulator_;

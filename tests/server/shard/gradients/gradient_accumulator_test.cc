@@ -408,29 +408,6 @@ TEST_F(GradientAccumulatorTest, WaitsForNobodyWhenItHasNothingToSum) {
   EXPECT_TRUE(Finish(Open(0)).ok());
 }
 
-TEST_F(GradientAccumulatorTest, ReservesAllOrNothing) {
-  const uint64_t capacity = 2 * ShardMemory::least_extent();
-  ShardMemory memory(capacity);
-  GradientAccumulator accumulator({&memory.store(), &memory.backend(), 2 * proto::kMaxChunkBytes,
-                                   [](uint64_t) {}, [](uint64_t, uint32_t) {}});
-  const absl::Status status = accumulator.Reserve(registration_, 0);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find(absl::StrCat("20 bytes needed, 0 free = ", capacity,
-                                               " capacity - ", capacity, " in use")),
-            absl::string_view::npos)
-      << status;
-  EXPECT_EQ(memory.store().used_bytes(), 0u);
-}
-
-TEST_F(GradientAccumulatorTest, RefusesAJobWhoseWorkersGetLessThanAChunkOfStaging) {
-  GradientAccumulator accumulator({&memory_.store(), &memory_.backend(), proto::kMaxChunkBytes,
-                                   [](uint64_t) {}, [](uint64_t, uint32_t) {}});
-  const absl::Status status = accumulator.Reserve(registration_, 0);
-  EXPECT_EQ(status.message(),
-            "staging_bytes: 1048576 / 2 workers = 524288 bytes each, expecting at least one chunk "
-            "of 1048576");
-}
-
 TEST_F(GradientAccumulatorTest, EndsAndRefusesEverythingOnceClosed) {
   Begin();
   const PushingWorker worker = Open(0);

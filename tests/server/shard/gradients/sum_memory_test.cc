@@ -31,7 +31,7 @@ class SumMemoryTest : public testing::Test {
       simulation::SimulatedBlockFile::Open(disk_, "sums", 1 << 20).value();
   disk::BlockFile* const files_[1] = {file_.get()};
   tier::FileSpace space_{files_};
-  tier::SwappedMemory swapped_{space_, disk::kBlockBytes, nullptr};
+  tier::SwappedMemory swapped_{space_, 2 * disk::kBlockBytes, nullptr};
   GradientAccumulatorOptions options_;
 };
 
@@ -53,7 +53,7 @@ TEST_F(SumMemoryTest, MemoryOfTheStoreIsThereWithoutAHold) {
 
 TEST_F(SumMemoryTest, SwappedMemoryKeepsItsAddressAndItsValues) {
   const std::unique_ptr<SumMemory> sum = Reserve(1, true);
-  const std::unique_ptr<SumMemory> other = Reserve(2, true);
+  const std::unique_ptr<SumMemory> others[] = {Reserve(2, true), Reserve(3, true)};
   EXPECT_EQ(sum->region().num_floats(), 6u);
   EXPECT_EQ(memory_.store().used_bytes(), 0u);
   float* const values = reinterpret_cast<float*>(sum->region().data());
@@ -63,8 +63,8 @@ TEST_F(SumMemoryTest, SwappedMemoryKeepsItsAddressAndItsValues) {
     EXPECT_NE(*hold, nullptr);
     values[5] = 7;
   }
-  // There is room for one.
-  ASSERT_TRUE(other->PinForWrite().ok());
+  // There is room for two.
+  for (const auto& other : others) ASSERT_TRUE(other->PinForWrite().ok());
   const absl::StatusOr<tier::PageHold> hold = sum->Pin();
   ASSERT_TRUE(hold.ok());
   EXPECT_EQ(values[5], 7);

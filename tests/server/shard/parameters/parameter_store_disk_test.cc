@@ -37,7 +37,7 @@ TEST(ParameterStoreDiskTest, KeepsStateInMemoryWhereWeightsFindNoRoom) {
   ASSERT_TRUE(parameters->ReserveWorkspace().ok());
   EXPECT_EQ(store.used_bytes(), store.capacity_bytes());
   for (const StoredParameter& parameter : parameters->parameters()) {
-    EXPECT_EQ(parameter.home, &nvme) << parameter.name;
+    EXPECT_EQ(parameter.place.home, &nvme) << parameter.name;
     EXPECT_FALSE(parameter.HasInMemory(0)) << parameter.name;
     for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
       EXPECT_TRUE(parameter.HasInMemory(i + 1)) << parameter.name << " " << i;

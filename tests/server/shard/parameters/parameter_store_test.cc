@@ -53,8 +53,8 @@ TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   EXPECT_EQ(stored[1].state_slots.size(), 2u);
   EXPECT_EQ(stored[2].state_slots.size(), 0u);
   // A frozen parameter has one buffer of weights.
-  EXPECT_EQ(stored[0].home->next(stored[0].unit), 1);
-  EXPECT_EQ(stored[2].home->next(stored[2].unit), 0);
+  EXPECT_EQ(stored[0].place.home->next(stored[0].place.unit), 1);
+  EXPECT_EQ(stored[2].place.home->next(stored[2].place.unit), 0);
   EXPECT_FALSE(stored[2].rule.has_value());
   // Two buffers of weights, the gradient, and the slots of the rule.
   EXPECT_EQ(stored[0].state_bytes, 6u * 4 * 4);
