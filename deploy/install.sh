@@ -10,6 +10,7 @@ Builds Kaon and installs it below DIR, an absolute path:
   bin/                   kaon-coordinator, kaon-shard, kaonctl, kaon-train
   include/kaon/          headers: #include <kaon/client.h>
   lib/                   libkaon_client.so and .a; pkgconfig/kaon.pc; cmake/Kaon: find_package(Kaon), target Kaon::client
+                         libkaon.so: the C API of kaon/kaon.h
   share/kaon/            proto/; deploy/local_cluster.sh and certificates.sh; systemd/: units for programs in /usr/bin
   share/doc/kaon/        LICENSE; examples/: sample configurations
   share/                 completions of kaonctl for bash and zsh
@@ -41,7 +42,7 @@ to=${DESTDIR:-}$prefix
 
 cd "$root"
 programs=(server/coordinator/kaon-coordinator server/shard/kaon-shard server/admin_cli/kaonctl client/train/kaon-train)
-libraries=(deploy/library/libkaon_client.so deploy/library/libkaon_client.a deploy/library/kaon_client.options)
+libraries=(deploy/library/libkaon.so deploy/library/libkaon_client.so deploy/library/libkaon_client.a deploy/library/kaon_client.options)
 if [ -z "$bin" ]; then
   deploy/install_packages.sh
   targets=()
@@ -63,9 +64,11 @@ mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon/exa
 for file in "${programs[@]}"; do
   install -m 755 -s "$bin/$file" "$to/bin/"
 done
-install -m 644 -s "$bin/deploy/library/libkaon_client.so" "$to/lib/libkaon_client.so.$version"
-ln -sf "libkaon_client.so.$version" "$to/lib/libkaon_client.so.$abi"
-ln -sf "libkaon_client.so.$abi" "$to/lib/libkaon_client.so"
+for file in libkaon libkaon_client; do
+  install -m 644 -s "$bin/deploy/library/$file.so" "$to/lib/$file.so.$version"
+  ln -sf "$file.so.$version" "$to/lib/$file.so.$abi"
+  ln -sf "$file.so.$abi" "$to/lib/$file.so"
+done
 install -m 644 "$bin/deploy/library/libkaon_client.a" "$to/lib/"
 install -m 644 client/kaon/*.h "$to/include/kaon/"
 install -m 644 proto/kaon/v1/*.proto "$to/share/kaon/proto/kaon/v1/"

@@ -69,7 +69,7 @@ make_debian_package() {
   (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
   echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
   local needs
-  needs=$(depends "$tree"/usr/bin/* "$tree/usr/lib/libkaon_client.so.$version")
+  needs=$(depends "$tree"/usr/bin/* "$tree"/usr/lib/libkaon{,_client}.so."$version")
   [ -n "$needs" ] || { echo "package.sh: dpkg-shlibdeps found no dependency" >&2; return 1; }
   cat >"$tree/DEBIAN/control" <<TEXT
 Package: kaon
@@ -106,7 +106,7 @@ make_archive() {
   tree=$work/$name
   archive=$output/$name.tar.gz
   deploy/install.sh --prefix "$tree" ${binaries[@]+"${binaries[@]}"}
-  copy_libraries "$tree/lib" "" "$tree"/bin/* "$tree/lib/libkaon_client.so"
+  copy_libraries "$tree/lib" "" "$tree"/bin/* "$tree"/lib/libkaon{,_client}.so
   for file in "$tree"/bin/*; do patchelf --set-rpath '$ORIGIN/../lib' "$file"; done
   for file in "$tree"/lib/*.so.*; do
     [ -L "$file" ] || patchelf --set-rpath '$ORIGIN' "$file"

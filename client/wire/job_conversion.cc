@@ -105,40 +105,6 @@ kaon::LossScaler ScalerFromProto(const v1::LossScaler& wire) {
   return scaler;
 }
 
-kaon::JobDefinition DefinitionFromProto(const v1::JobDefinition& wire) {
-  kaon::JobDefinition job;
-  job.name = wire.name();
-  for (const v1::ParameterSpec& parameter : wire.parameters()) {
-    job.parameters.push_back(ParameterFromProto(parameter));
-  }
-  for (const v1::ParameterGroup& group : wire.groups()) {
-    job.groups.push_back(GroupFromProto(group));
-  }
-  job.matrix_group = wire.matrix_group();
-  job.scalar_group = wire.scalar_group();
-  job.world_size = wire.world_size();
-  job.preset = wire.preset();
-  for (const v1::RoutingRule& rule : wire.routing_rules()) {
-    job.routing_rules.push_back(RuleFromProto(rule));
-  }
-  for (const v1::NormGroup& group : wire.norm_groups()) {
-    kaon::NormGroup& added = job.norm_groups.emplace_back();
-    added.name = group.name();
-    if (group.has_max_grad_norm()) added.max_grad_norm = group.max_grad_norm();
-  }
-  if (wire.has_max_grad_norm()) job.max_grad_norm = wire.max_grad_norm();
-  if (wire.clip_scope() != 0) job.clip_scope = static_cast<kaon::ClipScope>(wire.clip_scope());
-  if (wire.has_clip_floor()) job.clip_floor = wire.clip_floor();
-  if (wire.has_grad_norm_skip_threshold())
-    job.grad_norm_skip_threshold = wire.grad_norm_skip_threshold();
-  if (wire.report_norms() != 0)
-    job.report_norms = static_cast<kaon::ReportNorms>(wire.report_norms());
-  if (wire.has_loss_scaler()) job.loss_scaler = ScalerFromProto(wire.loss_scaler());
-  if (wire.worker_loss() != 0) job.worker_loss = static_cast<kaon::WorkerLoss>(wire.worker_loss());
-  if (wire.has_worker_loss_seconds()) job.worker_loss_seconds = wire.worker_loss_seconds();
-  return job;
-}
-
 }  // namespace
 
 v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
@@ -172,9 +138,43 @@ v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
   return wire;
 }
 
+kaon::JobDefinition FromProto(const v1::JobDefinition& wire) {
+  kaon::JobDefinition job;
+  job.name = wire.name();
+  for (const v1::ParameterSpec& parameter : wire.parameters()) {
+    job.parameters.push_back(ParameterFromProto(parameter));
+  }
+  for (const v1::ParameterGroup& group : wire.groups()) {
+    job.groups.push_back(GroupFromProto(group));
+  }
+  job.matrix_group = wire.matrix_group();
+  job.scalar_group = wire.scalar_group();
+  job.world_size = wire.world_size();
+  job.preset = wire.preset();
+  for (const v1::RoutingRule& rule : wire.routing_rules()) {
+    job.routing_rules.push_back(RuleFromProto(rule));
+  }
+  for (const v1::NormGroup& group : wire.norm_groups()) {
+    kaon::NormGroup& added = job.norm_groups.emplace_back();
+    added.name = group.name();
+    if (group.has_max_grad_norm()) added.max_grad_norm = group.max_grad_norm();
+  }
+  if (wire.has_max_grad_norm()) job.max_grad_norm = wire.max_grad_norm();
+  if (wire.clip_scope() != 0) job.clip_scope = static_cast<kaon::ClipScope>(wire.clip_scope());
+  if (wire.has_clip_floor()) job.clip_floor = wire.clip_floor();
+  if (wire.has_grad_norm_skip_threshold())
+    job.grad_norm_skip_threshold = wire.grad_norm_skip_threshold();
+  if (wire.report_norms() != 0)
+    job.report_norms = static_cast<kaon::ReportNorms>(wire.report_norms());
+  if (wire.has_loss_scaler()) job.loss_scaler = ScalerFromProto(wire.loss_scaler());
+  if (wire.worker_loss() != 0) job.worker_loss = static_cast<kaon::WorkerLoss>(wire.worker_loss());
+  if (wire.has_worker_loss_seconds()) job.worker_loss_seconds = wire.worker_loss_seconds();
+  return job;
+}
+
 kaon::JobDescription FromProto(const v1::JobDescription& description) {
   kaon::JobDescription out;
-  out.definition = DefinitionFromProto(description.definition());
+  out.definition = FromProto(description.definition());
   out.routes = RoutesFromProto(description);
   out.timeline = description.timeline();
   out.applied_step = description.applied_step();

@@ -11,6 +11,9 @@ namespace kaon::client {
 // Leaves unset what the caller left unset.
 v1::JobDefinition ToProto(const kaon::JobDefinition& definition);
 
+// Leaves unset what the message leaves unset.
+kaon::JobDefinition FromProto(const v1::JobDefinition& definition);
+
 // Routes are indexed by parameter id; a missing placement gives empty routes.
 kaon::JobDescription FromProto(const v1::JobDescription& description);
 

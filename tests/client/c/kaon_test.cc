@@ -1,0 +1,227 @@
+// The C API over the real client: a trainer in C, errors, structs of other releases, callbacks.
+#include "client/kaon/kaon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/mutex.h"
+#include "tests/client/c/c_trainer.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace kaon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kDefinition[] = R"({"name": "small", "world_size": 1, "scalar_group": "all",
+    "groups": [{"name": "all", "rule": "RULE_SGD", "lr": 0.5}],
+    "parameters": [{"name": "w", "shape": [4]}]})";
+
+// Returns a struct of zeros with its size.
+template <typename T>
+T Sized() {
+  T value = {};
+  value.size = sizeof(T);
+  return value;
+}
+
+// Returns code and message, and frees the status.
+std::string TextOf(kaon_status* status) {
+  const std::string text = std::to_string(kaon_status_code(status)) +
+                           (kaon_status_retriable(status) ? "r " : " ") +
+                           kaon_status_message(status);
+  kaon_status_free(status);
+  return text;
+}
+
+class KaonTest : public ::testing::Test {
+ protected:
+  KaonTest() : cluster_(1), address_(cluster_.coordinator_address()) {
+    options_.endpoints = address_.c_str();
+  }
+  ~KaonTest() override {
+    kaon_worker_free(worker_);
+    kaon_job_free(job_);
+    kaon_client_free(client_);
+  }
+
+  // Connects, registers kDefinition, joins as rank 0 and loads weights of ones.
+  void Attach() {
+    ASSERT_EQ(TextOf(kaon_client_connect(&options_, &client_)), "0 ");
+    ASSERT_EQ(TextOf(kaon_client_register(client_, kDefinition, &job_)), "0 ");
+    ASSERT_EQ(TextOf(kaon_job_join(job_, 0, &worker_)), "0 ");
+    kaon_future* loaded = nullptr;
+    ASSERT_EQ(TextOf(kaon_worker_load_weights(worker_, &weights_, 1, &loaded)), "0 ");
+    ASSERT_EQ(TextOf(kaon_future_result(loaded, nullptr)), "0 ");
+    kaon_future_free(loaded);
+  }
+
+  kaon_step* Begin(uint64_t number) {
+    kaon_begin_options begin = KAON_BEGIN_OPTIONS_INIT;
+    begin.step = number;
+    kaon_step* step = nullptr;
+    EXPECT_EQ(TextOf(kaon_worker_begin(worker_, &begin, &step)), "0 ");
+    return step;
+  }
+
+  testing::InProcessCluster cluster_;
+  const std::string address_;
+  kaon_client_options options_ = Sized<kaon_client_options>();
+  std::vector<float> elements_ = std::vector<float>(4, 1);
+  kaon_tensor weights_ = {elements_.data(), 4, KAON_FLOAT32, 0};
+  kaon_client* client_ = nullptr;
+  kaon_job* job_ = nullptr;
+  kaon_worker* worker_ = nullptr;
+};
+
+TEST_F(KaonTest, TrainsFromC) { EXPECT_EQ(RunCTrainer(address_.c_str()), 0); }
+
+TEST_F(KaonTest, NamesAnArgumentThatIsNull) {
+  Attach();
+  EXPECT_EQ(TextOf(kaon_client_connect(&options_, nullptr)), "3 client is NULL");
+  EXPECT_EQ(TextOf(kaon_client_attach(client_, nullptr, &job_)), "3 name is NULL");
+  EXPECT_EQ(TextOf(kaon_job_pull(nullptr, 0, nullptr, 0, nullptr)), "3 job is NULL");
+  kaon_client_free(nullptr);
+  kaon_step_free(nullptr);
+  kaon_status_free(nullptr);
+}
+
+TEST_F(KaonTest, ReturnsCodeMessageAndWhetherToRetry) {
+  Attach();
+  kaon_job* other = nullptr;
+  EXPECT_THAT(TextOf(kaon_client_attach(client_, "other", &other)), HasSubstr("5 "));
+  EXPECT_THAT(TextOf(kaon_client_register(client_, "{\"nmae\": 1}", &other)),
+              AllOf(HasSubstr("3 "), HasSubstr("nmae")));
+  EXPECT_EQ(other, nullptr);
+  options_.endpoints = "127.0.0.1:1";
+  options_.call_deadline_ms = 200;
+  kaon_client* nobody = nullptr;
+  EXPECT_THAT(TextOf(kaon_client_connect(&options_, &nobody)),
+              AllOf(HasSubstr("4r "), HasSubstr("127.0.0.1:1")));
+}
+
+TEST_F(KaonTest, ReadsTheStructOfAnOlderRelease) {
+  options_.size = offsetof(kaon_client_options, lanes);
+  // The size says that the caller has no such field.
+  options_.lanes = 1000;
+  EXPECT_EQ(TextOf(kaon_client_connect(&options_, &client_)), "0 ");
+}
+
+TEST_F(KaonTest, RefusesAFieldOfALaterReleaseUnlessItIsZero) {
+  struct {
+    kaon_client_options known;
+    uint64_t unknown;
+  } later = {options_, 0};
+  later.known.size = sizeof(later);
+  EXPECT_EQ(TextOf(kaon_client_connect(&later.known, &client_)), "0 ");
+  later.unknown = 1;
+  kaon_client* refused = nullptr;
+  EXPECT_THAT(TextOf(kaon_client_connect(&later.known, &refused)),
+              HasSubstr("3 kaon_client_options has a field at byte"));
+  later.known.size = 0;
+  EXPECT_THAT(TextOf(kaon_client_connect(&later.known, &refused)), HasSubstr("set it to sizeof"));
+}
+
+TEST_F(KaonTest, WritesNoFieldBeyondTheCallersStruct) {
+  Attach();
+  kaon_progress progress;
+  std::memset(&progress, 0x55, sizeof progress);
+  progress.size = offsetof(kaon_progress, applied_step);
+  ASSERT_EQ(TextOf(kaon_job_refresh(job_, &progress)), "0 ");
+  EXPECT_EQ(progress.timeline, 1u);
+  EXPECT_EQ(progress.applied_step, 0x5555555555555555u);
+}
+
+TEST_F(KaonTest, CallsBackOnceWhenTheStepIsDecided) {
+  Attach();
+  kaon_step* step = Begin(1);
+  kaon_future* pushed = nullptr;
+  ASSERT_EQ(TextOf(kaon_step_push(step, &weights_, 0, &pushed)), "0 ");
+  EXPECT_EQ(TextOf(kaon_future_result(pushed, nullptr)), "0 ");
+  kaon_future* decided = nullptr;
+  ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
+  EXPECT_EQ(kaon_future_wait(decided, -1), 1);
+  int calls = 0;
+  // There is a result, so the call is now.
+  kaon_future_on_ready(
+      decided, [](void* calls) { ++*static_cast<int*>(calls); }, &calls);
+  EXPECT_EQ(calls, 1);
+  auto record = Sized<kaon_step_record>();
+  EXPECT_THAT(TextOf(kaon_future_result(pushed, &record)),
+              HasSubstr("not one of kaon_step_finish"));
+  kaon_future_free(decided);
+  kaon_future_free(pushed);
+  kaon_step_free(step);
+}
+
+TEST_F(KaonTest, CallsBackALaterResultThoughItsFutureIsFreed) {
+  Attach();
+  kaon_step* step = Begin(1);
+  kaon_future* pushed = nullptr;
+  // The push of the second micro-batch cannot end well: the step has one. The future is ready.
+  EXPECT_EQ(TextOf(kaon_step_push(step, &weights_, 1, &pushed)), "0 ");
+  EXPECT_THAT(TextOf(kaon_future_result(pushed, nullptr)), HasSubstr("3 "));
+  kaon_future_free(pushed);
+  EXPECT_THAT(TextOf(kaon_step_push(step, &weights_, 1, nullptr)), HasSubstr("3 "));
+  kaon_future* pulled = nullptr;
+  std::vector<float> into(4);
+  const kaon_tensor target = {into.data(), 4, KAON_FLOAT32, 0};
+  ASSERT_EQ(TextOf(kaon_job_pull(job_, 0, &target, 1, &pulled)), "0 ");
+  struct Ended {
+    Mutex mu;
+    CondVar changed;
+    bool called = false;
+  } ended;
+  kaon_future_on_ready(
+      pulled,
+      [](void* argument) {
+        Ended& ended = *static_cast<Ended*>(argument);
+        MutexLock lock(ended.mu);
+        ended.called = true;
+        ended.changed.NotifyAll();
+      },
+      &ended);
+  kaon_future_free(pulled);
+  MutexLock lock(ended.mu);
+  while (!ended.called) ended.changed.Wait(ended.mu);
+  EXPECT_EQ(into, elements_);
+  kaon_step_free(step);
+}
+
+TEST_F(KaonTest, CancelsAStepThatWaitsForAnotherRank) {
+  ASSERT_EQ(TextOf(kaon_client_connect(&options_, &client_)), "0 ");
+  std::string two_ranks = kDefinition;
+  two_ranks.replace(two_ranks.find("\"world_size\": 1"), 15, "\"world_size\": 2");
+  ASSERT_EQ(TextOf(kaon_client_register(client_, two_ranks.c_str(), &job_)), "0 ");
+  ASSERT_EQ(TextOf(kaon_job_join(job_, 0, &worker_)), "0 ");
+  kaon_future* loaded = nullptr;
+  ASSERT_EQ(TextOf(kaon_worker_load_weights(worker_, &weights_, 1, &loaded)), "0 ");
+  ASSERT_EQ(TextOf(kaon_future_result(loaded, nullptr)), "0 ");
+  kaon_future_free(loaded);
+  kaon_step* step = Begin(1);
+  ASSERT_EQ(TextOf(kaon_step_push(step, &weights_, 0, nullptr)), "0 ");
+  kaon_future* decided = nullptr;
+  ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
+  EXPECT_EQ(kaon_future_wait(decided, 0), 0);
+  kaon_future_cancel(decided);
+  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), HasSubstr("1 "));
+  kaon_future_free(decided);
+  kaon_step_free(step);
+}
+
+TEST_F(KaonTest, FailsCallsOfAJobWhoseClientIsFreed) {
+  Attach();
+  kaon_client_free(client_);
+  client_ = nullptr;
+  auto progress = Sized<kaon_progress>();
+  EXPECT_THAT(TextOf(kaon_job_refresh(job_, &progress)), HasSubstr("9 "));
+}
+
+}  // namespace
+}  // namespace kaon
