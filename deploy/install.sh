@@ -12,6 +12,7 @@ Builds Kaon and installs it below DIR, an absolute path:
   lib/                   libkaon_client.so and .a; pkgconfig/kaon.pc; cmake/Kaon: find_package(Kaon), target Kaon::client
                          libkaon.so: the C API of kaon/kaon.h
   share/kaon/            proto/; deploy/local_cluster.sh and certificates.sh; systemd/: units for programs in /usr/bin
+  share/kaon/python/     the Python package: pip install it, or name it in PYTHONPATH
   share/doc/kaon/        LICENSE; examples/: sample configurations
   share/                 completions of kaonctl for bash and zsh
 The tree may be moved. If DESTDIR is set, the files go below DESTDIR/DIR.
@@ -59,7 +60,7 @@ version=$(<VERSION)
 abi=${version%.*}
 options=$(<"$bin/deploy/library/kaon_client.options")
 mkdir -p "$to"/{bin,include/kaon,lib/pkgconfig,lib/cmake/Kaon,share/doc/kaon/examples} \
-  "$to"/share/{bash-completion/completions,zsh/site-functions,kaon/deploy,kaon/systemd,kaon/proto/kaon/v1} ||
+  "$to"/share/{bash-completion/completions,zsh/site-functions,kaon/deploy,kaon/systemd,kaon/proto/kaon/v1,kaon/python/kaon} ||
   die "$to cannot be written: choose another --prefix, or run as root"
 for file in "${programs[@]}"; do
   install -m 755 -s "$bin/$file" "$to/bin/"
@@ -72,6 +73,8 @@ done
 install -m 644 "$bin/deploy/library/libkaon_client.a" "$to/lib/"
 install -m 644 client/kaon/*.h "$to/include/kaon/"
 install -m 644 proto/kaon/v1/*.proto "$to/share/kaon/proto/kaon/v1/"
+install -m 644 client/python/pyproject.toml "$to/share/kaon/python/"
+install -m 644 client/python/kaon/*.py client/python/kaon/py.typed "$to/share/kaon/python/kaon/"
 install -m 755 deploy/local_cluster.sh deploy/certificates.sh "$to/share/kaon/deploy/"
 install -m 644 deploy/systemd/* "$to/share/kaon/systemd/"
 install -m 644 deploy/config/*.textproto "$to/share/doc/kaon/examples/"

@@ -33,7 +33,7 @@ for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
     --test)
-      packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2 python3-yaml zsh)
+      packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2 python3-numpy python3-yaml zsh)
       command -v kubectl >/dev/null || packages+=(kubernetes-client)
       ;;
     --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;

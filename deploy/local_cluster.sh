@@ -7,10 +7,12 @@
 
 local_cluster_usage() {
   cat <<'TEXT'
-Usage: deploy/local_cluster.sh start DIR [--shards N] [--workers N] [--binaries BIN]
+Usage: deploy/local_cluster.sh start DIR [--shards N] [--workers N|any] [--binaries BIN]
+       deploy/local_cluster.sh run DIR [--shards N] [--workers N|any] [--binaries BIN]
        deploy/local_cluster.sh stop DIR
 
 start   makes DIR with fresh certificates, starts the servers, waits until they serve, and leaves them running
+run     the same, but ends them when the standard input ends, and then exits
 stop    ends them
 BIN is a bazel-bin of `bazel build //server/... //client/train:kaon-train`, or the bin/ of deploy/install.sh
 (default: this checkout's, or that of the installation which has this script).
@@ -226,7 +228,7 @@ local_cluster_main() {
   local action=${1:-} dir=${2:-} shards=2 workers=2 binaries=
   case "$action" in
     --help | -h) local_cluster_usage; return 0 ;;
-    start | stop) ;;
+    start | run | stop) ;;
     *) local_cluster_usage >&2; return 2 ;;
   esac
   if [ -z "$dir" ]; then
@@ -248,12 +250,18 @@ local_cluster_main() {
   fi
   dir=$(realpath -m "$dir")
   cluster_find_binaries "$binaries"
-  KAON_CLUSTER_DETACHED=1
+  [ "$action" = run ] || KAON_CLUSTER_DETACHED=1
   cluster_claim "$dir"
   if ! cluster_start "$dir" "$shards" "$workers"; then
     cluster_show_logs "$dir"
     cluster_stop "$dir" || true
     return 1
+  fi
+  if [ "$action" = run ]; then
+    echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input ends"
+    cat >/dev/null
+    cluster_stop "$dir"
+    return
   fi
   echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port"); stop with: deploy/local_cluster.sh stop $dir"
 }

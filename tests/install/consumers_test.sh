@@ -89,6 +89,12 @@ for trainer in pkg_config pkg_config_static cmake/trainer cmake/trainer_static; 
 done
 [ "$("$kaon/bin/kaonctl" --dir "$work/cluster" -o json status | grep -oE '"applied_step": *[0-9]+' | head -n 1 |
   grep -oE '[0-9]+$')" = 40 ] || fail "the cluster is not at step 40"
+# The Python package finds the library and the programs of the prefix, wherever that is.
+KAON_PREFIX=$kaon PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$kaon/share/kaon/python /usr/bin/python3 -m kaon doctor \
+  --endpoints "$coordinator" --tls-dir "$work/cluster/tls" --job kaon-train >"$work/doctor" 2>&1 || fail "$(cat "$work/doctor")"
+grep -qF "$kaon/lib/libkaon.so.${version%.*}, Kaon $version" "$work/doctor" &&
+  grep -qF "$kaon/share/kaon/deploy/local_cluster.sh" "$work/doctor" &&
+  grep -qE 'kaon-train: step 40, timeline 1, [0-9]+ parameters' "$work/doctor" || fail "doctor says: $(cat "$work/doctor")"
 "$cluster" stop "$work/cluster" || fail "the cluster did not stop"
 if ldd "$work/pkg_config_static" | grep kaon; then fail "a static trainer needs libkaon_client.so"; fi
 

@@ -1,0 +1,398 @@
+"""Client, Job, Worker and Step: the C++ library's classes for Python, with numpy arrays or torch tensors.
+
+    client = kaon.Client("127.0.0.1:7700", tls_dir="tls")
+    job = client.register("gpt", {"weight": weight, "bias": bias}, preset="moonlight", lr=3e-4)
+    worker = job.join(rank=0)
+    if not job.refresh().weights_loaded:
+        worker.load_weights({"weight": weight, "bias": bias})
+    step = job.wait_for_weights()
+    job.pull(step, {"weight": weight, "bias": bias})
+    record = worker.run_step(step + 1, gradients, weights, loss=loss)
+
+Any threads may use these objects concurrently; a Worker has one open Step at a time. Waits release the GIL, and Ctrl-C
+ends them. Exceptions are those of kaon.errors.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import math
+import os
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _handles, _library
+from ._handles import Future, Handle, call, interruptible, new_handle
+from ._library import library
+from ._tensors import to_float32, to_read, to_write, write_back
+from .definition import Parameter, Shapes, definition_json
+from .errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+
+_TRANSPORTS = {"auto": 0, "grpc": 1, "shm": 2}
+
+# Closed at the exit: a callback must not come when the interpreter is gone.
+_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+# Clusters of `with kaon.local_cluster()`, innermost last: the default of Client().
+default_clusters: List[Any] = []
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a job. `applied_step`: the newest decided step, which is the version to pull."""
+
+    timeline: int
+    applied_step: int
+    weights_loaded: bool
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Norm and clipping of a group in one step. None: not computed or not reported."""
+
+    norm: Optional[float]
+    live_norm: Optional[float]
+    clip_factor: float
+    exempt: bool
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The decision of a step (client/kaon/step_record.h)."""
+
+    step: int
+    applied: bool
+    # Why the step was skipped.
+    reason: str
+    ranks: Tuple[int, ...]
+    grad_norm: Optional[float]
+    live_norm: Optional[float]
+    loss: Optional[float]
+    next_loss_scale: float
+    applied_updates: int
+    # Digest of weights and optimizer state before this step.
+    state_digest: int
+    groups: Dict[str, Norm]
+    norm_groups: Dict[str, Norm]
+
+
+def _optional(value: float) -> Optional[float]:
+    return None if math.isnan(value) else value
+
+
+def _norms(items: Any, number: int) -> Dict[str, Norm]:
+    return {items[i].name.decode(): Norm(_optional(items[i].norm), _optional(items[i].live_norm),
+                                         items[i].clip_factor, bool(items[i].exempt)) for i in range(number)}
+
+
+def _record_of(raw: _library.StepRecord) -> StepRecord:
+    return StepRecord(
+        step=raw.step, applied=bool(raw.applied), reason=raw.reason.decode(errors="replace"),
+        ranks=tuple(raw.ranks[:raw.num_ranks]), grad_norm=_optional(raw.grad_norm), live_norm=_optional(raw.live_norm),
+        loss=_optional(raw.loss), next_loss_scale=raw.next_loss_scale, applied_updates=raw.applied_updates,
+        state_digest=raw.state_digest, groups=_norms(raw.groups, raw.num_groups),
+        norm_groups=_norms(raw.norm_groups, raw.num_norm_groups))
+
+
+def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
+    """Returns the files of a directory of deploy/certificates.sh: those of the rank, or of any rank."""
+    name = f"worker-{rank}"
+    if not os.path.exists(os.path.join(tls_dir, name + ".crt")):
+        name = "worker"
+    return tuple(os.path.join(tls_dir, file) for file in ("ca.crt", name + ".crt", name + ".key"))
+
+
+class Client:
+    """A connection to a cluster. Without endpoints: the innermost kaon.local_cluster(), or else the environment
+    variables KAON_ENDPOINTS, KAON_TLS_DIR and KAON_RANK, or KAON_DIR.
+
+    `endpoints`: host:port of every coordinator, a list or separated by commas. `tls_dir`: directory of ca.crt and the
+    worker's certificate; `rank` chooses worker-RANK.crt in it. `transport`: auto, grpc or shm. Deadlines are in
+    seconds; 0 is the library's default. `on_rewind(timeline, step)` is called on any thread when the job went back to
+    a checkpoint; it must not block, and must not call the library.
+
+    UnavailableError names the newest error of each address if no coordinator answers within the deadline.
+    """
+
+    def __init__(self, endpoints: Union[None, str, Sequence[str]] = None, *, tls_dir: Optional[str] = None,
+                 rank: int = 0, transport: str = "auto", lanes: int = 0, call_deadline: float = 0,
+                 step_deadline: float = 0, on_rewind: Optional[Callable[[int, int], None]] = None) -> None:
+        if endpoints is None and default_clusters:
+            endpoints = default_clusters[-1].endpoints
+            tls_dir = tls_dir or default_clusters[-1].tls_dir
+        if transport not in _TRANSPORTS:
+            raise InvalidArgumentError(f"transport is {transport!r}, expecting {', '.join(_TRANSPORTS)}")
+        options = _library.ClientOptions(size=ctypes.sizeof(_library.ClientOptions), lanes=lanes,
+                                         transport=_TRANSPORTS[transport],
+                                         call_deadline_ms=math.ceil(call_deadline * 1000),
+                                         step_deadline_ms=math.ceil(step_deadline * 1000))
+        if endpoints is not None:
+            joined = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
+            options.endpoints = joined.encode()
+        if tls_dir is not None:
+            files = [os.fsencode(file) for file in _tls_files(os.fspath(tls_dir), rank)]
+            options.tls_ca, options.tls_certificate, options.tls_private_key = files
+        # The library calls it until the client is freed.
+        self._on_rewind = _library.RewindFunction(
+            (lambda _, timeline, step: on_rewind(timeline, step)) if on_rewind else 0)
+        options.on_rewind = self._on_rewind
+        _handles.check_not_forked()
+        try:
+            self._handle = interruptible(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
+        except DeadlineExceededError as error:
+            raise UnavailableError(error.message) from None
+        _handles.note_connected()
+        # Its jobs, workers and steps: they keep connections open.
+        self._children: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+        _open_clients.add(self)
+
+    def register(self, name: str, parameters: Shapes, **fields: Any) -> "Job":
+        """Creates the job, or attaches to an equal one. `parameters`: {name: array or shape} in the order of their
+        ids, or dictionaries with the fields of ParameterSpec. `fields`: the fields of JobDefinition in
+        proto/kaon/v1/parameters.proto, such as preset, groups and max_grad_norm, with enumerators in short
+        (rule="adamw"); also lr and weight_decay for the groups of the preset.
+
+        AlreadyExistsError names the first difference, InvalidArgumentError the field, ResourceExhaustedError what does
+        not fit."""
+        definition = definition_json(name, parameters, fields).encode()
+        return Job(self, interruptible(
+            lambda: new_handle("job", "kaon_client_register", self._handle, definition)))
+
+    def attach(self, name: str) -> "Job":
+        """Attaches to a registered job. NotFoundError if no job has that name."""
+        return Job(self, interruptible(
+            lambda: new_handle("job", "kaon_client_attach", self._handle, name.encode())))
+
+    def transfer_totals(self) -> Dict[str, int]:
+        """Returns what was sent and received since the connect: bytes, retries and so on (client/kaon/client.h)."""
+        totals = _library.TransferTotals(size=ctypes.sizeof(_library.TransferTotals))
+        call("kaon_client_transfer_totals", self._handle, ctypes.byref(totals))
+        return {field: getattr(totals, field) for field, _ in totals._fields_ if field != "size"}
+
+    def close(self) -> None:
+        """Cancels what runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call
+        it."""
+        _open_clients.discard(self)
+        self._handle.close()
+        for child in list(self._children):
+            child.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open_clients):
+        client.close()
+
+
+class Job:
+    """A registered job: parameters, weights and ranks."""
+
+    def __init__(self, client: Client, handle: Handle) -> None:
+        # Keeps the client open, whose threads the job needs.
+        self.client = client
+        self._handle = handle
+        client._children.add(handle)
+        text = ctypes.c_void_p()
+        call("kaon_job_description", handle, ctypes.byref(text))
+        try:
+            self.description: Dict[str, Any] = json.loads(ctypes.string_at(text.value))
+        finally:
+            library().kaon_string_free(text)
+        self.name: str = self.description["definition"]["name"]
+        self.parameters: List[Parameter] = []
+        routes = self.description["routes"]
+        for id, spec in enumerate(self.description["definition"]["parameters"]):
+            route = routes[id]
+            self.parameters.append(Parameter(
+                spec["name"], tuple(int(size) for size in spec.get("shape", ())), id, route["group"], route["reason"],
+                route["shard"], spec.get("frozen", False), spec.get("tied_to", "")))
+        self._by_name = {parameter.name: parameter for parameter in self.parameters}
+
+    @property
+    def groups(self) -> Dict[str, Dict[str, Any]]:
+        """Groups as registered, with every default written out, by name."""
+        return {group["name"]: group for group in self.description["definition"]["groups"]}
+
+    def parameter(self, name: str) -> Parameter:
+        """InvalidArgumentError if the job has no parameter of that name."""
+        if name not in self._by_name:
+            raise InvalidArgumentError(f"job {self.name} has no parameter {name}")
+        return self._by_name[name]
+
+    def refresh(self) -> Progress:
+        """Asks the coordinator. DataLossError if the job stopped."""
+        def ask() -> Progress:
+            progress = _library.Progress(size=ctypes.sizeof(_library.Progress))
+            call("kaon_job_refresh", self._handle, ctypes.byref(progress))
+            return Progress(progress.timeline, progress.applied_step, bool(progress.weights_loaded))
+        return interruptible(ask)
+
+    def wait_for_weights(self, timeout: float = 300) -> int:
+        """Returns the applied step once the job has weights: the version to pull. DeadlineExceededError after
+        `timeout` seconds."""
+        end = time.monotonic() + timeout
+        step = ctypes.c_uint64()
+        while True:
+            rest_ms = max(0, math.ceil((end - time.monotonic()) * 1000))
+            try:
+                # In slices, between which Python handles signals.
+                call("kaon_job_wait_for_weights", self._handle, min(rest_ms, 200), ctypes.byref(step))
+                return step.value
+            except DeadlineExceededError:
+                if rest_ms <= 200:
+                    raise
+
+    def join(self, rank: int = 0) -> "Worker":
+        """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError."""
+        return Worker(self, interruptible(
+            lambda: new_handle("worker", "kaon_job_join", self._handle, rank)), rank)
+
+    def pull(self, step: int, weights: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
+        """Reads version `step` of the weights into arrays, by name, and returns them; 0 is the initial version.
+        Without `weights` it returns new float32 arrays of all parameters. An error leaves their contents undefined."""
+        if weights is None:
+            import numpy
+
+            weights = {parameter.name: numpy.empty(parameter.shape, numpy.float32) for parameter in self.parameters}
+        self.start_pull(step, weights)()
+        return weights
+
+    def start_pull(self, step: int, weights: Mapping[str, Any]) -> Callable[[], None]:
+        """As pull, but returns at once; call what it returns to wait for the weights."""
+        by_dtype: Dict[int, List[_library.Tensor]] = {}
+        kept, copies = [], []
+        for name, array in weights.items():
+            parameter = self.parameter(name)
+            tensor, owner, is_copy = to_write(name, parameter.id, array, parameter.shape)
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+            kept.append(owner)
+            if is_copy:
+                copies.append((array, owner))
+        futures = []
+        for tensors in by_dtype.values():
+            raw = (_library.Tensor * len(tensors))(*tensors)
+            futures.append(Future(new_handle("future", "kaon_job_pull", self._handle, step, raw, len(tensors)),
+                                  (kept, raw)))
+
+        def finish() -> None:
+            for future in futures:
+                future.result()
+            for array, received in copies:
+                write_back(array, received)
+        return finish
+
+
+class Worker:
+    """A rank of a job that this process has claimed."""
+
+    def __init__(self, job: Job, handle: Handle, rank: int) -> None:
+        self.job = job
+        self.rank = rank
+        self._handle = handle
+        job.client._children.add(handle)
+
+    @property
+    def loss_scale(self) -> float:
+        """Multiply the next loss by this."""
+        with self._handle as pointer:
+            return library().kaon_worker_loss_scale(pointer)
+
+    def load_weights(self, weights: Mapping[str, Any]) -> None:
+        """Loads version 0 of all weights, by name. Rank 0 of a job without weights calls it once;
+        FailedPreconditionError otherwise."""
+        tensors, kept = [], []
+        for parameter in self.job.parameters:
+            if parameter.name not in weights:
+                raise InvalidArgumentError(f"parameter {parameter.name} has no weights")
+            tensor, owner = to_read(parameter.name, parameter.id, to_float32(weights[parameter.name]), parameter.shape)
+            tensors.append(tensor)
+            kept.append(owner)
+        raw = (_library.Tensor * len(tensors))(*tensors)
+        Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(tensors)),
+               (kept, raw)).result()
+
+    def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
+              group_multipliers: Optional[Mapping[str, float]] = None) -> "Step":
+        """Opens a step: the applied step + 1. `token_weight` is this worker's weight in the mean over the ranks;
+        lr_multiplier and group_multipliers are factors on the groups' learning rates, equal on all workers."""
+        factors = [_library.GroupFactor(name.encode(), factor) for name, factor in (group_multipliers or {}).items()]
+        raw = (_library.GroupFactor * len(factors))(*factors)
+        options = _library.BeginOptions(ctypes.sizeof(_library.BeginOptions), step, token_weight, lr_multiplier, raw,
+                                        len(factors), micro_batches)
+        return Step(self, new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options)))
+
+    def run_step(self, step: int, gradients: Mapping[str, Any], weights: Optional[Mapping[str, Any]] = None, *,
+                 loss: Optional[float] = None, **options: Any) -> StepRecord:
+        """Runs a whole step: pushes the gradients, waits for the decision, and pulls the new weights into `weights`.
+        A parameter without an entry in `gradients` has no gradient in this step. `options` are those of begin."""
+        with self.begin(step, **options) as open_step:
+            for name, gradient in gradients.items():
+                open_step.push(name, gradient)
+            record = open_step.finish(loss=loss)
+        if weights is not None:
+            self.job.pull(step, weights)
+        return record
+
+    def close(self) -> None:
+        self._handle.close()
+
+
+class Step:
+    """An open step. Leave each pushed array unmodified until finish() returns."""
+
+    def __init__(self, worker: Worker, handle: Handle) -> None:
+        self._worker = worker
+        self._handle = handle
+        worker.job.client._children.add(handle)
+        self._lock = threading.Lock()
+        # Memory that the library reads, by parameter id.
+        self._kept: Dict[int, List[Any]] = {}
+
+    def push(self, name: str, gradient: Any, micro_batch: int = 0) -> None:
+        """Queues a gradient and returns at once. InvalidArgumentError names a wrong parameter, shape or dtype."""
+        parameter = self._worker.job.parameter(name)
+        tensor, owner = to_read(name, parameter.id, gradient, parameter.shape)
+        with self._lock:
+            self._kept.setdefault(parameter.id, []).append(owner)
+        call("kaon_step_push", self._handle, ctypes.byref(tensor), micro_batch, None)
+
+    def finish(self, *, loss: Optional[float] = None) -> StepRecord:
+        """Waits for the decision. Parameters that were not pushed have no gradient in this step. Errors:
+        DeadlineExceededError, DataLossError (the job stopped), AbortedError (another process has this rank),
+        FailedPreconditionError (the job went back to a checkpoint)."""
+        missing = [parameter.id for parameter in self._worker.job.parameters
+                   if parameter.id not in self._kept and not parameter.frozen]
+        ids = (ctypes.c_uint32 * len(missing))(*missing)
+        options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions),
+                                         math.nan if loss is None else float(loss), ids, len(missing))
+        future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self)
+        record = _record_of(future.record())
+        self.close()
+        return record
+
+    def close(self) -> None:
+        """Stops the step if it was not decided. The library no longer reads its arrays afterwards."""
+        self._handle.close()
+        self._kept = {}
+
+    def __enter__(self) -> "Step":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Before its memory: the library reads it until then.
+        if hasattr(self, "_handle"):
+            self._handle.close()

@@ -1,0 +1,119 @@
+"""A cluster on this machine for trials and notebooks: kaon.local_cluster()."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any, List, Optional, Tuple
+
+from . import client as _client
+from ._library import checkout, prefixes
+from .errors import InvalidArgumentError, NotFoundError, UnavailableError
+
+_START_SECONDS = 120
+# Longer than local_cluster.sh waits for a server before it kills it.
+_STOP_SECONDS = 120
+
+
+def find_programs() -> Tuple[Path, Optional[Path]]:
+    """Returns local_cluster.sh, and the folder of the programs unless the script knows it. $KAON_BINARIES names a
+    bazel-bin or a bin/; otherwise this checkout's build, or an installation."""
+    script = checkout() / "deploy" / "local_cluster.sh"
+    binaries = os.environ.get("KAON_BINARIES")
+    if script.exists() and (binaries or (checkout() / ".bazel" / "bin" / "server" / "shard" / "kaon-shard").exists()):
+        return script, Path(binaries) if binaries else None
+    for prefix in prefixes():
+        installed = prefix / "share" / "kaon" / "deploy" / "local_cluster.sh"
+        if installed.exists():
+            return installed, Path(binaries) if binaries else None
+    raise NotFoundError("no Kaon programs are found: install Kaon (deploy/install.sh), or name its prefix in "
+                        "KAON_PREFIX, or the folder of the programs in KAON_BINARIES")
+
+
+class LocalCluster:
+    """One coordinator and some shards on loopback addresses, with certificates of their own. They end with close(),
+    at the end of the `with`, or when this process ends in any way; their data go with them unless `directory` is
+    named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
+
+    def __init__(self, shards: int = 2, directory: Optional[str] = None) -> None:
+        if shards < 1:
+            raise InvalidArgumentError(f"shards is {shards}, expecting at least 1")
+        script, binaries = find_programs()
+        self._owns_directory = directory is None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
+        command: List[str] = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any"]
+        if binaries is not None:
+            command += ["--binaries", str(binaries)]
+        self._log = tempfile.TemporaryFile()
+        self._owner = os.getpid()
+        # In a session of its own: Ctrl-C in a terminal is for this process, which then ends the servers.
+        self._process: Optional[subprocess.Popen] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True)
+        atexit.register(self.close)
+        try:
+            self._wait_serving()
+            port = (self.directory / "coordinator.port").read_text().strip()
+        except BaseException:
+            self.close()
+            raise
+        self.endpoints = f"127.0.0.1:{port}"
+        self.tls_dir = str(self.directory / "tls")
+
+    def _wait_serving(self) -> None:
+        """The script prints one line when all serve, and ends before if they cannot."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if select.select([self._process.stdout], [], [], 0.1)[0]:
+                if self._process.stdout.readline():
+                    return
+                break
+        self._log.seek(0)
+        raise UnavailableError(f"the local cluster in {self.directory} did not start:\n"
+                               f"{self._log.read().decode(errors='replace')[-4000:]}")
+
+    def close(self) -> None:
+        """Ends the servers; does nothing the second time, or in a forked child."""
+        atexit.unregister(self.close)
+        process, self._process = self._process, None
+        if process is None or os.getpid() != self._owner:
+            return
+        # The script stops the servers when its input ends.
+        process.stdin.close()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+        if process.returncode != 0 and hasattr(self, "endpoints"):
+            self._log.seek(0)
+            warnings.warn(f"the local cluster in {self.directory} did not stop cleanly:\n"
+                          f"{self._log.read().decode(errors='replace')[-4000:]}", RuntimeWarning, stacklevel=2)
+        self._log.close()
+        if self._owns_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def client(self, **options: Any) -> "_client.Client":
+        """Connects to this cluster; takes the options of kaon.Client."""
+        return _client.Client(self.endpoints, tls_dir=self.tls_dir, **options)
+
+    def __enter__(self) -> "LocalCluster":
+        _client.default_clusters.append(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _client.default_clusters.remove(self)
+        self.close()
+
+
+def local_cluster(shards: int = 2, directory: Optional[str] = None) -> LocalCluster:
+    """Starts a cluster on this machine and returns it, serving: `with kaon.local_cluster(shards=2):`. NotFoundError if
+    no programs are installed; UnavailableError says why they did not start."""
+    return LocalCluster(shards, directory)

@@ -1,0 +1,262 @@
+#!/usr/bin/python3
+"""Trains through a real cluster with numpy alone, and compares the weights with float64 rules; then what users do wrong."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+import kaon_package  # noqa: F401  (makes kaon importable)
+import float64_rules
+import numpy
+
+import kaon
+
+NUM_STEPS = 20
+# Of Muon with fp32 Newton-Schulz over 20 steps ([N9] has 1e-5 for one call), and of AdamW.
+MUON_TOLERANCE, ADAMW_TOLERANCE = 5e-5, 1e-5
+
+cluster = None
+
+
+def setUpModule():
+    global cluster
+    cluster = kaon.local_cluster(shards=2)
+
+
+def tearDownModule():
+    cluster.close()
+
+
+def listens(host, port):
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def relative_error(value, wanted):
+    return numpy.linalg.norm(value - wanted) / numpy.linalg.norm(wanted)
+
+
+def loss_and_gradients(weights, seed):
+    """Loss of a regression with one hidden layer, and its gradients in float32."""
+    generator = numpy.random.default_rng(seed)
+    x = generator.standard_normal((64, 12))
+    y = numpy.sin(x @ numpy.arange(1, 13) / 10)[:, None]
+    hidden = numpy.tanh(x @ weights["hidden.weight"].T.astype(float) + weights["hidden.bias"])
+    error = hidden @ weights["last.weight"].T.astype(float) + weights["last.bias"] - y
+    d_error = 2 * error / len(x)
+    d_hidden = d_error @ weights["last.weight"] * (1 - hidden**2)
+    gradients = {"hidden.weight": d_hidden.T @ x, "hidden.bias": d_hidden.sum(0),
+                 "last.weight": d_error.T @ hidden, "last.bias": d_error.sum(0)}
+    return float((error**2).mean()), {name: value.astype(numpy.float32) for name, value in gradients.items()}
+
+
+def initial_weights():
+    generator = numpy.random.default_rng(1)
+    shapes = {"hidden.weight": (16, 12), "hidden.bias": (16,), "last.weight": (1, 16), "last.bias": (1,)}
+    return {name: generator.standard_normal(shape).astype(numpy.float32) * 0.3 for name, shape in shapes.items()}
+
+
+GROUPS = [{"name": "matrices", "rule": "muon", "lr": 0.02, "weight_decay": 0.1, "muon": {"ns_dtype": "float32"}},
+          {"name": "scalars", "rule": "adamw", "lr": 0.01, "weight_decay": 0.1}]
+DEFINITION = {"groups": GROUPS, "matrix_group": "matrices", "scalar_group": "scalars"}
+
+
+class TrainingTest(unittest.TestCase):
+    """One job for the cluster: its tests run in the order of their names."""
+
+    def setUp(self):
+        self.client = cluster.client()
+        self.addCleanup(self.client.close)
+
+    def register(self):
+        return self.client.register("numpy", initial_weights(), **DEFINITION)
+
+    def test_1_trains_as_float64_rules_do(self):
+        weights = initial_weights()
+        job = self.register()
+        self.assertEqual({p.name: p.group for p in job.parameters}["hidden.weight"], "matrices")
+        worker = job.join(0)
+        worker.load_weights(weights)
+        self.assertEqual(job.wait_for_weights(), 0)
+        rules = {p.name: (float64_rules.Muon(0.02) if p.group == "matrices" else float64_rules.AdamW(0.01))
+                 for p in job.parameters}
+        wanted = {name: value.astype(float) for name, value in weights.items()}
+        first = None
+        for step in range(1, NUM_STEPS + 1):
+            loss, gradients = loss_and_gradients(weights, step)
+            first = first or loss
+            # As a scheduler would.
+            factors = {"scalars": 1 - step / 40}
+            record = worker.run_step(step, gradients, weights, loss=loss, group_multipliers=factors)
+            self.assertEqual((record.step, record.applied, record.ranks, record.loss), (step, True, (0,), loss))
+            self.assertAlmostEqual(record.groups["scalars"].norm, numpy.sqrt(sum(
+                (gradients[p.name].astype(float)**2).sum() for p in job.parameters if p.group == "scalars")), places=5)
+            for parameter in job.parameters:
+                wanted[parameter.name] = rules[parameter.name].step(
+                    wanted[parameter.name], gradients[parameter.name].astype(float), factors.get(parameter.group, 1))
+        for parameter in job.parameters:
+            tolerance = MUON_TOLERANCE if parameter.group == "matrices" else ADAMW_TOLERANCE
+            error = relative_error(weights[parameter.name], wanted[parameter.name])
+            print(f"{parameter.name}: relative error {error:.1e}, at most {tolerance}")
+            self.assertLess(error, tolerance, parameter.name)
+        self.assertLess(loss_and_gradients(weights, 1)[0], first)
+        pulled = job.pull(NUM_STEPS)
+        self.assertTrue(all((pulled[name] == weights[name]).all() for name in weights))
+        self.assertEqual(job.refresh(), kaon.Progress(1, NUM_STEPS, True))
+
+    def test_2_attaches_and_pulls_in_other_dtypes_and_layouts(self):
+        job = self.client.attach("numpy")
+        whole = job.pull(NUM_STEPS)
+        half = {"hidden.weight": numpy.zeros((12, 16), numpy.float16).T, "last.bias": numpy.zeros(1, numpy.float32)}
+        job.pull(NUM_STEPS, half)
+        self.assertTrue((half["hidden.weight"] == whole["hidden.weight"].astype(numpy.float16)).all())
+        self.assertEqual(half["last.bias"], whole["last.bias"])
+        self.assertGreater(self.client.transfer_totals()["pull_bytes"], 0)
+
+    def test_3_names_what_is_wrong_with_a_gradient_and_the_step_can_be_retried(self):
+        worker = self.client.attach("numpy").join(0)
+        with worker.begin(NUM_STEPS + 1) as step:
+            with self.assertRaisesRegex(kaon.InvalidArgumentError, r"hidden.bias: shape is \[3\], expecting \[16\]"):
+                step.push("hidden.bias", numpy.zeros(3, numpy.float32))
+            with self.assertRaisesRegex(kaon.InvalidArgumentError, "no parameter hidden.wieght"):
+                step.push("hidden.wieght", numpy.zeros((16, 12), numpy.float32))
+            step.push("hidden.bias", numpy.full(16, 2, numpy.float32))
+        # The closed step does not count.
+        with self.assertRaisesRegex(kaon.FailedPreconditionError, f"{NUM_STEPS + 1}"):
+            worker.begin(NUM_STEPS + 5)
+        gradient = numpy.ones(16, numpy.float32)
+        gradient[3] = numpy.nan
+        record = worker.run_step(NUM_STEPS + 1, {"hidden.bias": gradient})
+        self.assertFalse(record.applied)
+        self.assertIn("hidden.bias", record.reason)
+        self.assertIsNone(record.grad_norm)
+
+    def test_4_refuses_another_model_and_an_unknown_field(self):
+        other = initial_weights()
+        other["hidden.bias"] = other["hidden.bias"][:5]
+        with self.assertRaisesRegex(kaon.AlreadyExistsError, r"parameters\[1\].shape\[0\]: 16 -> 5"):
+            self.client.register("numpy", other, **DEFINITION)
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "learning_rate"):
+            self.client.register("numpy", other, learning_rate=1)
+        with self.assertRaises(kaon.NotFoundError):
+            self.client.attach("another")
+
+    def test_5_a_replaced_rank_is_told(self):
+        job = self.client.attach("numpy")
+        worker = job.join(0)
+        step = worker.begin(job.refresh().applied_step + 1)
+        job.join(0)
+        with self.assertRaises(kaon.AbortedError):
+            step.finish()
+
+    def test_6_a_forked_child_is_refused_and_ends(self):
+        job = self.client.attach("numpy")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                cluster.client()
+            except kaon.FailedPreconditionError as error:
+                status = 2 if "forked after its parent connected" not in str(error) else 0
+            try:
+                job.refresh()
+                status = 3
+            except kaon.FailedPreconditionError:
+                pass
+            os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue(job.refresh().weights_loaded)
+
+
+class ConnectTest(unittest.TestCase):
+    def test_a_cluster_that_is_down_is_named(self):
+        with self.assertRaisesRegex(kaon.UnavailableError, "127.0.0.1:1") as raised:
+            kaon.Client("127.0.0.1:1", call_deadline=0.3)
+        self.assertTrue(raised.exception.retriable)
+
+    def test_missing_certificates_are_named(self):
+        with self.assertRaisesRegex(kaon.NotFoundError, "/nowhere/ca.crt"):
+            kaon.Client(cluster.endpoints, tls_dir="/nowhere")
+
+    def test_the_innermost_cluster_is_the_default(self):
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "KAON_ENDPOINTS"):
+            kaon.Client()
+        kaon.client.default_clusters.append(cluster)
+        self.addCleanup(kaon.client.default_clusters.clear)
+        kaon.Client().close()
+
+    def test_a_closed_client_says_so_and_leaves_no_thread(self):
+        def num_threads():
+            return len(os.listdir("/proc/self/task"))
+
+        client = cluster.client()
+        client.close()
+        client.close()
+        with self.assertRaisesRegex(kaon.FailedPreconditionError, "closed"):
+            client.attach("numpy")
+        before = num_threads()
+        for _ in range(5):
+            cluster.client().close()
+        self.assertLessEqual(num_threads(), before + 1)
+
+    def test_a_local_cluster_that_cannot_start_says_why(self):
+        with self.assertRaisesRegex(kaon.UnavailableError, "already has a running cluster"):
+            kaon.local_cluster(directory=str(cluster.directory))
+
+
+# Blocks for ten minutes unless it is interrupted.
+INTERRUPTED = """
+import sys
+import kaon_package, kaon, numpy
+what, endpoints, tls_dir = sys.argv[1:]
+weights = {"w": numpy.zeros(3, numpy.float32)}
+client = kaon.Client(endpoints, tls_dir=tls_dir)
+job = client.register("two-ranks", weights, preset="adamw", world_size=2)
+if what == "finish":
+    worker = job.join(0)
+    worker.load_weights(weights)
+    step = worker.begin(1)
+    step.push("w", weights["w"])
+try:
+    print("waiting", flush=True)
+    if what == "connect":
+        kaon.Client("127.0.0.1:1", call_deadline=600)
+    elif what == "weights":
+        job.wait_for_weights(600)
+    else:
+        step.finish()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+class InterruptTest(unittest.TestCase):
+    def test_ctrl_c_ends_waits_and_leaves_no_hang(self):
+        path = os.path.dirname(os.path.abspath(__file__))
+        with kaon.local_cluster(shards=1) as own:
+            # The job has no weights before the last one.
+            for what in ("connect", "weights", "finish"):
+                process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, what, own.endpoints, own.tls_dir],
+                                           stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+                self.assertEqual(process.stdout.readline(), "waiting\n", what)
+                process.send_signal(signal.SIGINT)
+                self.assertEqual(process.communicate(timeout=120)[0], "interrupted\n", what)
+                self.assertEqual(process.returncode, 0, what)
+
+    def test_the_servers_end_with_their_process(self):
+        script = "import kaon_package, kaon, os; print(kaon.local_cluster(shards=1).endpoints, flush=True); os._exit(0)"
+        process = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True,
+                                 env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+        host, port = process.stdout.strip().split(":")
+        deadline = time.monotonic() + 60
+        while listens(host, int(port)):
+            self.assertLess(time.monotonic(), deadline, "the coordinator still listens")
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,134 @@
+#!/usr/bin/python3
+"""What the Python package does without a cluster: structs, definitions, arrays, errors."""
+
+import ctypes
+import json
+import re
+import unittest
+
+import kaon_package
+import numpy
+
+import kaon
+from kaon import _library, _tensors, definition
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def recorded_structs():
+    """{struct: (size, [(field, offset, size)])} of tests/client/c/abi.txt."""
+    structs = {}
+    for line in text_of("tests/client/c/abi.txt").splitlines():
+        words = line.split()
+        if len(words) == 2:
+            structs[words[0]] = (int(words[1]), [])
+        elif len(words) == 3:
+            struct, field = words[0].split(".")
+            structs[struct][1].append((field, int(words[1]), int(words[2])))
+    return structs
+
+
+class LibraryTest(unittest.TestCase):
+    def test_structs_are_those_of_the_header(self):
+        self.assertEqual(set(_library.STRUCTS), set(recorded_structs()))
+        for name, (size, fields) in recorded_structs().items():
+            struct = _library.STRUCTS[name]
+            ours = [(field, getattr(struct, field).offset, getattr(struct, field).size) for field, _ in struct._fields_]
+            self.assertEqual((ctypes.sizeof(struct), ours), (size, fields), name)
+
+    def test_functions_are_those_of_the_header(self):
+        exported = {line for line in text_of("tests/client/c/abi.txt").splitlines() if " " not in line}
+        self.assertEqual(set(_library._FUNCTIONS), exported)
+
+    def test_versions_agree(self):
+        version = text_of("VERSION").strip()
+        project = re.search(r'^version = "(.*)"', text_of("client/python/pyproject.toml"), re.M)
+        self.assertEqual([kaon.__version__, kaon.library_version(), project.group(1)], [version] * 3)
+        self.assertEqual(_library.ABI, version.rsplit(".", 1)[0])
+
+    def test_a_missing_library_is_named(self):
+        self.addCleanup(kaon_package.os.environ.__setitem__, "KAON_LIBRARY", kaon_package.os.environ["KAON_LIBRARY"])
+        kaon_package.os.environ["KAON_LIBRARY"] = "/nowhere/libkaon.so"
+        with self.assertRaisesRegex(kaon.NotFoundError, "/nowhere/libkaon.so.*KAON_PREFIX"):
+            _library._load()
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_each_code_of_the_header_has_a_class(self):
+        enumerators = text_of("client/kaon/kaon_types.h").split("enum {")[1].split("}")[0]
+        codes = re.findall(r"KAON_(\w+) = (\d+)", enumerators)
+        self.assertEqual(len(codes), 16)
+        for name, code in codes:
+            error = kaon.errors.error_of(int(code), "words")
+            self.assertEqual(type(error).__name__, name.title().replace("_", "") + "Error")
+            self.assertEqual((str(error), error.code), ("words", int(code)))
+            self.assertEqual(error.retriable, name in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED"))
+
+
+class DefinitionTest(unittest.TestCase):
+    def test_writes_short_names_of_enumerators_out(self):
+        text = definition.definition_json("job", {"w": (2, 3)}, {
+            "groups": [{"name": "all", "rule": "muon", "muon": {"ns_dtype": "float32", "scale": "match_rms_adamw"},
+                        "schedule": {"kind": "cosine", "total_steps": 9}}],
+            "worker_loss": "shrink", "clip_scope": "CLIP_SCOPE_ALL"})
+        read = json.loads(text)
+        group = read["groups"][0]
+        self.assertEqual((group["rule"], group["muon"]["ns_dtype"], group["muon"]["scale"], group["schedule"]["kind"]),
+                         ("RULE_MUON", "NEWTON_SCHULZ_DTYPE_FLOAT32", "UPDATE_SCALE_MATCH_RMS_ADAMW",
+                          "SCHEDULE_KIND_COSINE"))
+        self.assertEqual((read["worker_loss"], read["clip_scope"]), ("WORKER_LOSS_POLICY_SHRINK", "CLIP_SCOPE_ALL"))
+        self.assertEqual(read["parameters"], [{"name": "w", "shape": [2, 3], "dtype": "DTYPE_FLOAT32"}])
+        self.assertEqual(read["world_size"], 1)
+
+    def test_lr_is_for_the_groups_of_the_preset(self):
+        read = json.loads(definition.definition_json("job", {}, {"preset": "moonlight", "lr": 0.1, "weight_decay": 0.2}))
+        self.assertEqual([(g["name"], g["rule"], g["lr"], g["weight_decay"]) for g in read["groups"]],
+                         [("matrices", "RULE_MUON", 0.1, 0.2), ("scalars", "RULE_ADAMW", 0.1, 0.2)])
+        read = json.loads(definition.definition_json("job", {}, {"preset": "keller", "lr": {"scalars": 0.1}}))
+        self.assertEqual([g.get("lr") for g in read["groups"]], [None, 0.1])
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "no group biases"):
+            definition.definition_json("job", {}, {"lr": {"biases": 0.1}})
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "groups"):
+            definition.definition_json("job", {}, {"lr": 0.1, "groups": [{"name": "all"}]})
+
+
+class TensorsTest(unittest.TestCase):
+    def test_sends_a_dense_array_without_a_copy_and_others_by_one(self):
+        array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
+        tensor, owner = _tensors.to_read("w", 4, array, (2, 3))
+        self.assertEqual((tensor.elements, tensor.num_elements, tensor.dtype, tensor.parameter_id),
+                         (array.ctypes.data, 6, 1, 4))
+        self.assertIs(owner, array)
+        tensor, owner = _tensors.to_read("w", 4, array.T, (3, 2))
+        self.assertEqual(owner.tolist(), array.T.tolist())
+        self.assertEqual(tensor.elements, owner.ctypes.data)
+        self.assertTrue(owner.flags.c_contiguous)
+
+    def test_refuses_other_shapes_and_dtypes(self):
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, r"parameter w: shape is \[2\], expecting \[3\]"):
+            _tensors.to_read("w", 0, numpy.zeros(2, numpy.float32), (3,))
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "parameter w: dtype is float64"):
+            _tensors.to_read("w", 0, numpy.zeros(3), (3,))
+        frozen = numpy.zeros(3, numpy.float32)
+        frozen.flags.writeable = False
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "parameter w: the array is read-only"):
+            _tensors.to_write("w", 0, frozen, (3,))
+
+    def test_receives_into_an_array_that_is_not_dense_by_a_copy(self):
+        array = numpy.zeros((3, 2), numpy.float16).T
+        tensor, owner, is_copy = _tensors.to_write("w", 0, array, (2, 3))
+        self.assertTrue(is_copy)
+        self.assertEqual((tensor.dtype, tensor.elements), (3, owner.ctypes.data))
+        owner[...] = 7
+        _tensors.write_back(array, owner)
+        self.assertEqual(array.tolist(), [[7] * 3] * 2)
+
+    def test_keeps_the_shape_of_a_scalar(self):
+        self.assertEqual(_tensors.to_float32(numpy.float64(2)).shape, ())
+
+
+if __name__ == "__main__":
+    unittest.main()
