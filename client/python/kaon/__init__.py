@@ -2,14 +2,17 @@
 pulls weights.
 
     import kaon
-    with kaon.local_cluster(shards=2) as cluster, cluster.client() as client:
-        job = client.register("regression", weights, preset="adamw", lr=1e-2)
-        worker = job.join(rank=0)
-        worker.load_weights(weights)
-        record = worker.run_step(1, gradients, weights)
+    with kaon.local_cluster(shards=2):
+        optimizer = kaon.Optimizer(model.named_parameters(), job="gpt", preset="moonlight", lr=3e-4)
+        for batch in batches:
+            loss = model(batch); loss.backward(); optimizer.step(); optimizer.zero_grad()
+
+kaon.Optimizer needs torch; everything else works with numpy arrays alone.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ._library import library as _library_of
 from .client import Client, Job, Norm, Progress, Step, StepRecord, Worker
@@ -24,7 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "DataLossError", "DeadlineExceededError",
            "Error", "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "LocalCluster", "Norm",
-           "NotFoundError", "OutOfRangeError", "Parameter", "PermissionDeniedError", "Progress",
+           "NotFoundError", "Optimizer", "OutOfRangeError", "Parameter", "PermissionDeniedError", "Progress",
            "ResourceExhaustedError", "RewoundError", "SkippedStepWarning", "Step", "StepRecord", "UnauthenticatedError",
            "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "library_version", "local_cluster"]
 
@@ -32,3 +35,12 @@ __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "Da
 def library_version() -> str:
     """Returns the version of libkaon.so."""
     return _library_of().kaon_version().decode()
+
+
+def __getattr__(name: str) -> Any:
+    # torch is imported by those who use the optimizer, and by nobody else.
+    if name == "Optimizer":
+        from .optimizer import Optimizer
+
+        return Optimizer
+    raise AttributeError(f"module kaon has no attribute {name}")

@@ -1,0 +1,274 @@
+"""kaon.Optimizer: a torch.optim.Optimizer whose state and step are on the shards."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+
+import torch
+
+from ._tensors import WIRE_NAMES, dtype_of
+from .client import Client, Step, StepRecord
+from .errors import (Error, FailedPreconditionError, InvalidArgumentError, RewoundError, SkippedStepWarning,
+                     UnimplementedError)
+
+NamedParameters = Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]]]
+
+
+def _trained(named_parameters: NamedParameters) -> List[Tuple[str, torch.Tensor]]:
+    """Returns the parameters of the job: a tied one once, under its first name; no frozen one."""
+    if isinstance(named_parameters, torch.nn.Module):
+        named_parameters = named_parameters.named_parameters()
+    trained: List[Tuple[str, torch.Tensor]] = []
+    seen = set()
+    for item in named_parameters:
+        if not isinstance(item, tuple):
+            raise InvalidArgumentError("kaon.Optimizer needs names: pass model.named_parameters()")
+        name, parameter = item
+        if id(parameter) in seen or not parameter.requires_grad:
+            continue
+        seen.add(id(parameter))
+        dtype_of(name, parameter)
+        trained.append((name, parameter))
+    if not trained:
+        raise InvalidArgumentError("no parameter requires a gradient")
+    return trained
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Trains a model's parameters through a Kaon cluster. Registers the job and loads the model's weights, or attaches
+    to the job and pulls its weights into the model.
+
+    `preset`, `lr` (one for all groups, or {group: lr}), `weight_decay`, `groups` and further `fields` define the job
+    as Client.register says. There is one param_group for each group of the job; a scheduler may change its lr, and
+    the shards step with the changed value. `rank` and `world_size` are RANK and WORLD_SIZE of torch.distributed, or 0
+    and 1. `micro_batches`: backward passes for each step, whose gradients torch adds up. Gradients are sent as soon as
+    they are ready (torch 2.1 and later). If they are changed afterwards, such as by clip_grad_norm_, step() sends
+    them again.
+
+    `client`, or else `endpoints` and further `connection` options, is as in kaon.Client. One thread at a time; the
+    hooks may run on the threads of autograd.
+    """
+
+    def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,
+                 lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
+                 rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
+                 client: Optional[Client] = None, endpoints: Any = None,
+                 connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
+                 **fields: Any) -> None:
+        self._trained = _trained(named_parameters)
+        if micro_batches < 1:
+            raise InvalidArgumentError(f"micro_batches is {micro_batches}, expecting at least 1")
+        self.micro_batches = micro_batches
+        rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+        world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
+        self._rewound: Optional[Tuple[int, int]] = None
+        self._owns_client = client is None
+        if client is None:
+            note = weakref.WeakMethod(self._note_rewind)
+            client = Client(endpoints, rank=rank, on_rewind=lambda *at: (note() or (lambda *_: None))(*at),
+                            **(connection or {}))
+        self.client = client
+        specs = [{"name": name, "shape": list(parameter.shape), "dtype": WIRE_NAMES[dtype_of(name, parameter)]}
+                 for name, parameter in self._trained]
+        if preset is None and not fields.get("groups"):
+            preset = "default"
+        self.job = client.register(job, specs, preset=preset, lr=lr, weight_decay=weight_decay, world_size=world_size,
+                                   **fields)
+        self.worker = self.job.join(rank)
+        if rank == 0 and not self.job.refresh().weights_loaded:
+            self.worker.load_weights(dict(self._trained))
+        self.applied_step = self.job.wait_for_weights(weights_timeout)
+        self.timeline = self.job.refresh().timeline
+        # The newest decision; None before the first step.
+        self.last_record: Optional[StepRecord] = None
+        # Weight of this worker's gradients in the mean over the ranks, such as its number of tokens. Set it before
+        # the backward pass: a later change sends all gradients again.
+        self.token_weight = 1.0
+        self._init_groups()
+        self._init_step()
+        self.pull()
+
+    def _init_groups(self) -> None:
+        """One param_group for each group that has parameters."""
+        self._base_lr: Dict[str, float] = {name: float(group.get("lr", 0)) for name, group in self.job.groups.items()}
+        members: Dict[str, List[torch.Tensor]] = {name: [] for name in self._base_lr}
+        for name, parameter in self._trained:
+            members[self.job.parameter(name).group].append(parameter)
+        self._may_add_groups = True
+        super().__init__([{"params": params, "name": name, "lr": self._base_lr[name],
+                           "weight_decay": float(self.job.groups[name].get("weight_decay", 0))}
+                          for name, params in members.items() if params], {"lr": 0.0, "weight_decay": 0.0})
+        self._may_add_groups = False
+
+    def _init_step(self) -> None:
+        self._lock = threading.RLock()
+        self._open: Optional[Step] = None
+        self._begun_with: Any = None
+        # (gradient, its version) that the open step sends, by index.
+        self._pushed: Dict[int, Tuple[torch.Tensor, int]] = {}
+        self._num_backward = [0] * len(self._trained)
+        # An error of a hook, which step() raises: autograd would lose its class.
+        self._hook_error: Optional[Error] = None
+        self._hooks: List[Any] = []
+        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+            this = weakref.ref(self)
+            for index, (_, parameter) in enumerate(self._trained):
+                def ready(_: torch.Tensor, index: int = index) -> None:
+                    optimizer = this()
+                    if optimizer is not None:
+                        optimizer._on_gradient(index)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
+
+    # Called by the library on any thread.
+    def _note_rewind(self, timeline: int, step: int) -> None:
+        self._rewound = (timeline, step)
+
+    def _on_gradient(self, index: int) -> None:
+        """A gradient is complete after the last micro-batch; after one more, what was sent is out of date."""
+        with self._lock:
+            self._num_backward[index] += 1
+            # Copies of CUDA tensors would stop backward: step() sends them.
+            if self._num_backward[index] != self.micro_batches or self._trained[index][1].device.type != "cpu":
+                return
+            if self._hook_error is None:
+                try:
+                    self._push(index)
+                except Error as error:
+                    self._hook_error = error
+
+    def _options(self) -> Dict[str, Any]:
+        """Options of begin: the param_groups' learning rates as factors on the job's."""
+        factors = {}
+        for group in self.param_groups:
+            base, lr = self._base_lr[group["name"]], float(group["lr"])
+            if lr == base:
+                continue
+            if base == 0:
+                raise InvalidArgumentError(f"group {group['name']}: lr is {lr}, but the job's is 0, which no factor "
+                                           "changes: register it with another one")
+            factors[group["name"]] = lr / base
+        return {"token_weight": float(self.token_weight), "group_multipliers": factors}
+
+    def _push(self, index: int) -> None:
+        name, parameter = self._trained[index]
+        gradient = parameter.grad
+        if self._open is None:
+            self._begun_with = self._options()
+            self._open = self.worker.begin(self.applied_step + 1, **self._begun_with)
+        self._open.push(name, gradient)
+        self._pushed[index] = (gradient, gradient._version)
+
+    def _is_current(self) -> bool:
+        """Whether the open step sends the gradients as they are now, with the options as they are now."""
+        if self._begun_with != self._options():
+            return False
+        for index, (gradient, version) in self._pushed.items():
+            if self._trained[index][1].grad is not gradient or gradient._version != version:
+                return False
+        return True
+
+    def _drop_step(self) -> None:
+        step, self._open = self._open, None
+        self._pushed = {}
+        if step is not None:
+            step.close()
+
+    def _decide(self, loss: Optional[float]) -> StepRecord:
+        with self._lock:
+            error, self._hook_error = self._hook_error, None
+            if error is not None:
+                raise error
+            if self._open is not None and not self._is_current():
+                self._drop_step()
+            for index, (_, parameter) in enumerate(self._trained):
+                if parameter.grad is not None and index not in self._pushed:
+                    self._push(index)
+            if self._open is None:
+                raise FailedPreconditionError("no parameter has a gradient: call backward() before step()")
+            return self._open.finish(loss=loss)
+
+    def step(self, closure: Optional[Callable[[], Any]] = None, *, loss: Any = None) -> Any:
+        """Waits for the decision of all ranks and pulls the new weights into the parameters. A parameter without a
+        gradient is left alone, or stepped with zeros, as the group's missing_gradient says. `loss`, or what the
+        closure returns, is recorded with the step.
+
+        A skipped step warns with kaon.SkippedStepWarning; `last_record` has the reason. RewoundError: the job went back
+        to a checkpoint, whose weights are in the model now. After another exception step() may be called again."""
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        try:
+            record = self._decide(None if loss is None else float(getattr(loss, "detach", lambda: loss)()))
+        except FailedPreconditionError as error:
+            rewound, self._rewound = self._rewound, None
+            if rewound is None:
+                raise
+            self._drop_step()
+            self.timeline, self.applied_step = rewound
+            self.pull()
+            raise RewoundError(error.message, *rewound) from None
+        finally:
+            self._drop_step()
+            self._num_backward = [0] * len(self._trained)
+        self.last_record = record
+        self.applied_step = record.step
+        if record.applied:
+            self.pull()
+        else:
+            warnings.warn(f"job {self.job.name}: step {record.step} was skipped: {record.reason}", SkippedStepWarning,
+                          stacklevel=2)
+        return loss
+
+    def pull(self) -> None:
+        """Reads the weights of `applied_step` into the parameters."""
+        self.job.pull(self.applied_step, dict(self._trained))
+
+    @property
+    def loss_scale(self) -> float:
+        """Multiply the loss by this before backward(); the shards divide by it. It is 1 without a loss_scaler."""
+        return self.worker.loss_scale
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """Returns loss * loss_scale: optimizer.scale(loss).backward()."""
+        return loss * self.loss_scale
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Refused with UnimplementedError: the parameters of a registered job do not change."""
+        if not self._may_add_groups:
+            raise UnimplementedError(f"job {self.job.name} is registered, and its parameters do not change: make the "
+                                     "optimizer with all of them, under another job name")
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Returns job, timeline, step and param_groups. The optimizer's state is on the shards; `kaonctl checkpoint
+        create` saves it."""
+        state = super().state_dict()
+        state["kaon"] = {"job": self.job.name, "timeline": self.timeline, "step": self.applied_step}
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Takes the learning rates. InvalidArgumentError if it is of another job or optimizer.
+        FailedPreconditionError if the job is at another step: restore the checkpoint of that step first."""
+        saved = state_dict.get("kaon")
+        if saved is None or saved["job"] != self.job.name:
+            what = "of another optimizer" if saved is None else f"of job {saved['job']}"
+            raise InvalidArgumentError(f"the state_dict is {what}, expecting job {self.job.name}")
+        if saved["step"] != self.applied_step:
+            raise FailedPreconditionError(
+                f"the state_dict is of step {saved['step']}, job {self.job.name} is at step {self.applied_step}: "
+                "restore a checkpoint of that step (kaonctl checkpoint restore), or go on without the state_dict")
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "kaon"})
+
+    def close(self) -> None:
+        """Removes the hooks, and disconnects unless the caller passed a client."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._drop_step()
+        self.worker.close()
+        if self._owns_client:
+            self.client.close()
