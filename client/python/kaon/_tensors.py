@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any, Sequence, Tuple
+from typing import Any, Dict, Tuple
 
 from ._library import Tensor
 from .errors import InvalidArgumentError
@@ -22,27 +23,35 @@ def is_torch(array: Any) -> bool:
 def _as_array(array: Any) -> Any:
     """Returns a torch tensor or a numpy array; lists and numbers become arrays."""
     if is_torch(array):
-        return array.detach()
+        return array
     import numpy
 
     return numpy.asarray(array)
 
 
+# By torch.dtype and numpy.dtype: their names take longer to ask for than the rest of a push.
+_known_dtypes: Dict[Any, int] = {}
+
+
 def dtype_of(name: str, array: Any) -> int:
     """InvalidArgumentError names a dtype that the wire does not have."""
-    dtype = str(array.dtype).replace("torch.", "")
-    if dtype not in _DTYPES:
-        raise InvalidArgumentError(f"parameter {name}: dtype is {dtype}, expecting float32, bfloat16 or float16: "
-                                   "convert it")
-    return _DTYPES[dtype]
+    known = _known_dtypes.get(array.dtype)
+    if known is None:
+        dtype = str(array.dtype).replace("torch.", "")
+        if dtype not in _DTYPES:
+            raise InvalidArgumentError(f"parameter {name}: dtype is {dtype}, expecting float32, bfloat16 or float16: "
+                                       "convert it")
+        known = _known_dtypes[array.dtype] = _DTYPES[dtype]
+    return known
 
 
 def shape_of(array: Any) -> Tuple[int, ...]:
     return tuple(int(size) for size in getattr(array, "shape", ()))
 
 
-def check_shape(name: str, array: Any, shape: Sequence[int]) -> None:
-    if shape_of(array) != tuple(shape):
+def check_shape(name: str, array: Any, shape: Tuple[int, ...]) -> None:
+    # torch.Size is a tuple.
+    if array.shape != shape:
         raise InvalidArgumentError(f"parameter {name}: shape is {list(shape_of(array))}, expecting {list(shape)}")
 
 
@@ -60,13 +69,13 @@ def to_float32(array: Any) -> Any:
     """Returns a dense float32 copy in host memory, or the array itself if it is one."""
     array = _as_array(array)
     if is_torch(array):
-        return array.to(device="cpu", dtype=sys.modules["torch"].float32).contiguous()
+        return array.detach().to(device="cpu", dtype=sys.modules["torch"].float32).contiguous()
     import numpy
 
     return numpy.ascontiguousarray(array, dtype=numpy.float32).reshape(array.shape)
 
 
-def to_read(name: str, parameter_id: int, array: Any, shape: Sequence[int]) -> Tuple[Tensor, Any]:
+def to_read(name: str, parameter_id: int, array: Any, shape: Tuple[int, ...]) -> Tuple[Tensor, Any]:
     """Returns the view of an array to send, and the owner of its memory: the array, or a dense copy of it."""
     array = _as_array(array)
     check_shape(name, array, shape)
@@ -75,20 +84,20 @@ def to_read(name: str, parameter_id: int, array: Any, shape: Sequence[int]) -> T
         if is_torch(array):
             if array.layout is not sys.modules["torch"].strided:
                 array = array.to_dense()
-            array = array.to("cpu").contiguous()
+            array = array.detach().to("cpu").contiguous()
         else:
             import numpy
 
             array = numpy.ascontiguousarray(array)
-    return Tensor(_pointer(array), _count(shape), dtype, parameter_id), array
+    return Tensor(_pointer(array), math.prod(shape), dtype, parameter_id), array
 
 
-def to_write(name: str, parameter_id: int, array: Any, shape: Sequence[int]) -> Tuple[Tensor, Any, bool]:
+def to_write(name: str, parameter_id: int, array: Any, shape: Tuple[int, ...]) -> Tuple[Tensor, Any, bool]:
     """Returns the view of an array to receive, the owner of its memory, and whether that is a copy whose elements
     write_back must put into the array."""
     check_shape(name, array, shape)
     dtype = dtype_of(name, array)
-    target = array.detach() if is_torch(array) else array
+    target = array
     if not is_torch(array) and not array.flags.writeable:
         raise InvalidArgumentError(f"parameter {name}: the array is read-only")
     is_copy = not _is_dense(target)
@@ -99,7 +108,7 @@ def to_write(name: str, parameter_id: int, array: Any, shape: Sequence[int]) -> 
         import numpy
 
         target = numpy.empty(target.shape, target.dtype)
-    return Tensor(_pointer(target), _count(shape), dtype, parameter_id), target, is_copy
+    return Tensor(_pointer(target), math.prod(shape), dtype, parameter_id), target, is_copy
 
 
 def write_back(array: Any, received: Any) -> None:
@@ -108,10 +117,3 @@ def write_back(array: Any, received: Any) -> None:
         array.detach().copy_(received)
     else:
         array[...] = received
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count

@@ -11,36 +11,42 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from . import client as _client
 from ._library import checkout, prefixes
-from .errors import InvalidArgumentError, NotFoundError, UnavailableError
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 
 _START_SECONDS = 120
 # Longer than local_cluster.sh waits for a server before it kills it.
 _STOP_SECONDS = 120
 
 
-def find_programs() -> Tuple[Path, Optional[Path]]:
-    """Returns local_cluster.sh, and the folder of the programs unless the script knows it. $KAON_BINARIES names a
-    bazel-bin or a bin/; otherwise this checkout's build, or an installation."""
+def find_programs() -> Tuple[Path, Path]:
+    """Returns local_cluster.sh and the folder of the programs: a bazel-bin, or the bin/ of an installation.
+    $KAON_BINARIES names the folder; otherwise it is this checkout's, or that of the installation."""
     script = checkout() / "deploy" / "local_cluster.sh"
-    binaries = os.environ.get("KAON_BINARIES")
-    if script.exists() and (binaries or (checkout() / ".bazel" / "bin" / "server" / "shard" / "kaon-shard").exists()):
-        return script, Path(binaries) if binaries else None
+    binaries = Path(os.environ.get("KAON_BINARIES") or checkout() / ".bazel" / "bin")
+    if script.exists() and _program(binaries, "shard/kaon-shard").exists():
+        return script, binaries
     for prefix in prefixes():
-        installed = prefix / "share" / "kaon" / "deploy" / "local_cluster.sh"
-        if installed.exists():
-            return installed, Path(binaries) if binaries else None
+        script = prefix / "share" / "kaon" / "deploy" / "local_cluster.sh"
+        if script.exists():
+            return script, Path(os.environ.get("KAON_BINARIES") or prefix / "bin")
     raise NotFoundError("no Kaon programs are found: install Kaon (deploy/install.sh), or name its prefix in "
                         "KAON_PREFIX, or the folder of the programs in KAON_BINARIES")
 
 
+def _program(binaries: Path, name: str) -> Path:
+    """`name` is the program's place below server/ of a bazel-bin."""
+    built = binaries / "server" / name
+    return built if built.exists() else binaries / Path(name).name
+
+
 class LocalCluster:
     """One coordinator and some shards on loopback addresses, with certificates of their own. They end with close(),
-    at the end of the `with`, or when this process ends in any way; their data go with them unless `directory` is
-    named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
+    at the end of the `with`, or when this process ends in any way; their data and checkpoints go with them unless
+    `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
 
     def __init__(self, shards: int = 2, directory: Optional[str] = None) -> None:
         if shards < 1:
@@ -48,14 +54,17 @@ class LocalCluster:
         script, binaries = find_programs()
         self._owns_directory = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
-        command: List[str] = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any"]
-        if binaries is not None:
-            command += ["--binaries", str(binaries)]
+        self._kaonctl = _program(binaries, "admin_cli/kaonctl")
+        command = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any", "--binaries",
+                   str(binaries)]
+        checkpoints = self.directory / "checkpoints"
+        checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._log = tempfile.TemporaryFile()
         self._owner = os.getpid()
         # In a session of its own: Ctrl-C in a terminal is for this process, which then ends the servers.
         self._process: Optional[subprocess.Popen] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True,
+            env={"KAON_CHECKPOINT_DIR": str(checkpoints), **os.environ})
         atexit.register(self.close)
         try:
             self._wait_serving()
@@ -103,6 +112,16 @@ class LocalCluster:
     def client(self, **options: Any) -> "_client.Client":
         """Connects to this cluster; takes the options of kaon.Client."""
         return _client.Client(self.endpoints, tls_dir=self.tls_dir, **options)
+
+    def kaonctl(self, *arguments: str) -> str:
+        """Runs kaonctl for this cluster and returns what it prints: kaonctl("checkpoint", "create", "first").
+        FailedPreconditionError with its words if it fails. docs/kaonctl.md has the commands."""
+        done = subprocess.run([str(self._kaonctl), "--dir", str(self.directory), *arguments], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise FailedPreconditionError(f"kaonctl {' '.join(arguments)}: exit status {done.returncode}: "
+                                          f"{(done.stderr or done.stdout).strip()}")
+        return done.stdout
 
     def __enter__(self) -> "LocalCluster":
         _client.default_clusters.append(self)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 import unittest
 import warnings
 
@@ -37,6 +38,7 @@ class OptimizerTest(unittest.TestCase):
         cluster = kaon.local_cluster(shards=1)
         cluster.__enter__()
         self.addCleanup(cluster.__exit__)
+        self.cluster = cluster
 
     def optimizer(self, model, **options):
         parameters = model.named_parameters() if isinstance(model, torch.nn.Module) else model
@@ -182,6 +184,64 @@ class OptimizerTest(unittest.TestCase):
         loss_of(model, 0).backward()
         optimizer.step()
         self.assertEqual((optimizer.last_record.step, optimizer.last_record.applied), (2, True))
+
+    def test_a_restored_checkpoint_is_pulled_and_training_goes_on(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+
+        def step(seed):
+            optimizer.zero_grad()
+            loss_of(model, seed).backward()
+            optimizer.step()
+
+        step(1)
+        step(2)
+        self.cluster.kaonctl("checkpoint", "create", "second")
+        saved = [parameter.detach().clone() for parameter in model.parameters()]
+        step(3)
+        self.cluster.kaonctl("checkpoint", "restore", "--yes", "second")
+        with self.assertRaises(kaon.RewoundError) as raised:
+            step(4)
+        self.assertEqual((raised.exception.timeline, raised.exception.step), (2, 2))
+        self.assertTrue(all(torch.equal(*pair) for pair in zip(saved, model.parameters())))
+        step(5)
+        self.assertEqual((optimizer.applied_step, optimizer.timeline), (3, 2))
+
+    def test_two_ranks_train_as_one_with_their_weighted_mean(self):
+        models = [model_of(), model_of()]
+        ready = threading.Barrier(2, timeout=300)
+        failures = []
+
+        def rank_of(rank):
+            try:
+                model = models[rank]
+                optimizer = kaon.Optimizer(model.named_parameters(), job="torch", preset="adamw", lr=0.01, rank=rank,
+                                           world_size=2, max_grad_norm=0)
+                optimizer.token_weight = 1 + 2 * rank
+                for step in range(5):
+                    ready.wait()
+                    loss_of(model, 2 * step + rank).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                optimizer.close()
+            except BaseException as error:
+                failures.append(error)
+                ready.abort()
+
+        threads = [threading.Thread(target=rank_of, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        other = model_of()
+        reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.01, betas=(0.9, 0.999))
+        for step in range(5):
+            (0.25 * loss_of(other, 2 * step) + 0.75 * loss_of(other, 2 * step + 1)).backward()
+            reference.step()
+            reference.zero_grad()
+        for model in models:
+            self.assert_near(model, other, 1e-5)
 
     def test_the_loss_scale_is_divided_out(self):
         model, other = model_of(), model_of()
