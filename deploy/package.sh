@@ -1,5 +1,5 @@
 #!/bin/bash
-# Packs an installation into a Debian package and into an archive that runs from any folder.
+# Packs an installation into a Debian package, an archive that runs from any folder, and a Python wheel.
 set -euo pipefail
 
 usage() {
@@ -9,6 +9,8 @@ Usage: deploy/package.sh [--output DIR] [--binaries BIN]
 Builds Kaon and writes into DIR:
   kaon_VERSION_amd64.deb             for Debian 12
   kaon-VERSION-linux-x86_64.tar.gz   for any host with glibc 2.36 or later; carries all other libraries
+  kaon-VERSION-py3-none-manylinux_2_36_x86_64.whl
+                                     for pip on such a host; carries the servers and these libraries
   --output DIR     where to (default: build)
   --binaries BIN   pack the files of this bazel-bin instead of building
 TEXT
@@ -101,7 +103,8 @@ copy_licences() {
   done
 }
 
-make_archive() {
+# The wheel has the programs and libraries of the archive.
+make_archive_and_wheel() {
   local name=kaon-$version-linux-x86_64 tree archive file
   tree=$work/$name
   archive=$output/$name.tar.gz
@@ -118,7 +121,8 @@ make_archive() {
   tar -C "$work" --owner=0 --group=0 --sort=name --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -n >"$work/archive"
   mv "$work/archive" "$archive"
   echo "$archive: $(($(stat -c %s "$archive") >> 20)) MiB"
+  deploy/wheel.py "$tree" "$output"
 }
 
 make_debian_package
-make_archive
+make_archive_and_wheel

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs the packages in a fresh root file system of Debian 12, which has none of the libraries of Kaon. First the archive,
 # unpacked in a folder that it was not made in, then the Debian package, which is removed in the end. Each starts a
-# cluster, trains with kaon-train, builds a trainer and trains with it. Needs root, mmdebstrap and Debian's mirror.
+# cluster, trains with kaon-train, builds a trainer and trains with it. The wheel, installed by pip, starts a cluster and
+# trains. Needs root, mmdebstrap and Debian's mirror.
 set -euo pipefail
 
 # Bazel gives a test no folder of chroot.
@@ -97,9 +98,16 @@ rm -rf "$root/root/kaon-$version-linux-x86_64"
 
 # What local_cluster.sh needs, and a compiler: the package recommends and suggests these.
 install openssl procps g++ libc6-dev pkg-config
-cp tests/install/consumers/trainer.cc "$root/tmp/"
+cp tests/install/consumers/trainer.{cc,py} "$root/tmp/"
 train_cluster /opt/elsewhere
 rm -rf "$root/opt/elsewhere"
+
+# The wheel alone is enough for a cluster of its own.
+install python3-numpy python3-pip
+cp "$work"/packages/kaon-*.whl "$root/tmp/"
+inside bash -c 'pip install --quiet --no-index --no-deps --root-user-action ignore --target /opt/wheel /tmp/kaon-*.whl'
+inside env PYTHONPATH=/opt/wheel python3 /tmp/trainer.py || fail "the wheel does not train"
+rm -rf "$root/opt/wheel"
 
 cp "$work"/packages/kaon_*.deb "$root/kaon.deb"
 install /kaon.deb

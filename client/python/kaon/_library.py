@@ -113,10 +113,12 @@ def checkout() -> Path:
 
 
 def prefixes() -> Iterator[Path]:
-    """Where an installation may be: $KAON_PREFIX, the prefix of kaon-shard in PATH, and the usual ones."""
+    """Where an installation may be: $KAON_PREFIX, the wheel, the prefix of kaon-shard in PATH, and the usual ones."""
     named = os.environ.get("KAON_PREFIX")
     if named:
         yield Path(named)
+    # deploy/wheel.py puts it there.
+    yield Path(os.path.abspath(__file__)).parent / "installation"
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if folder and os.access(os.path.join(folder, "kaon-shard"), os.X_OK):
             yield Path(folder).resolve().parent
@@ -129,9 +131,8 @@ def candidates() -> List[str]:
     named = os.environ.get("KAON_LIBRARY")
     if named:
         return [named]
-    bundled = Path(os.path.abspath(__file__)).parent / "lib" / SONAME
     built = checkout() / ".bazel" / "bin" / "deploy" / "library" / "libkaon.so"
-    found = [bundled, built] + [prefix / "lib" / SONAME for prefix in prefixes()]
+    found = [built] + [prefix / "lib" / SONAME for prefix in prefixes()]
     return [str(path) for path in found if path.exists()] + [SONAME]
 
 
