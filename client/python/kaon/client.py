@@ -132,8 +132,10 @@ class Client:
                                          call_deadline_ms=math.ceil(call_deadline * 1000),
                                          step_deadline_ms=math.ceil(step_deadline * 1000))
         if endpoints is not None:
-            joined = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
-            options.endpoints = joined.encode()
+            endpoints = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
+            options.endpoints = endpoints.encode()
+        # None: from the environment.
+        self.endpoints = endpoints
         if tls_dir is not None:
             files = [os.fsencode(file) for file in _tls_files(os.fspath(tls_dir), rank)]
             options.tls_ca, options.tls_certificate, options.tls_private_key = files
@@ -189,10 +191,14 @@ class Client:
         self.close()
 
 
-@atexit.register
-def _close_all() -> None:
+def close_all(endpoints: Optional[str] = None) -> None:
+    """Closes the clients of a cluster, or all of them."""
     for client in list(_open_clients):
-        client.close()
+        if endpoints is None or client.endpoints == endpoints:
+            client.close()
+
+
+atexit.register(close_all)
 
 
 class Job:

@@ -45,8 +45,8 @@ def _program(binaries: Path, name: str) -> Path:
 
 class LocalCluster:
     """One coordinator and some shards on loopback addresses, with certificates of their own. They end with close(),
-    at the end of the `with`, or when this process ends in any way; their data and checkpoints go with them unless
-    `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
+    at the end of the `with`, or when this process ends in any way. Clients are closed with them; data and checkpoints
+    are removed unless `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
 
     def __init__(self, shards: int = 2, directory: Optional[str] = None) -> None:
         if shards < 1:
@@ -93,6 +93,9 @@ class LocalCluster:
         process, self._process = self._process, None
         if process is None or os.getpid() != self._owner:
             return
+        # They would look for its certificates.
+        if hasattr(self, "endpoints"):
+            _client.close_all(self.endpoints)
         # The script stops the servers when its input ends.
         process.stdin.close()
         try:

@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""Trains a small GPT on the licence texts of this machine, by torch's optimizers or through Kaon:
+
+    train_gpt.py --optimizer torch --steps 200
+    train_gpt.py --optimizer kaon --steps 200     # a cluster of its own, unless KAON_ENDPOINTS names one
+
+Both print the loss of every 10th step. Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW
+for all. Several ranks share each batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
+"""
+
+import argparse
+import contextlib
+import math
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 64, 64, 4, 2, 16
+RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.query, self.key, self.value, self.output = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        def heads(linear):
+            return linear(normed).view(*x.shape[:2], HEADS, WIDTH // HEADS).transpose(1, 2)
+
+        normed = self.norm_1(x)
+        scores = heads(self.query) @ heads(self.key).transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ heads(self.value)
+        x = x + self.output(mixed.transpose(1, 2).reshape(x.shape))
+        return x + self.down(nn.functional.gelu(self.up(self.norm_2(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm, self.lm_head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.lm_head(self.norm(x))
+
+
+def corpus():
+    texts = sorted(Path("/usr/share/common-licenses").glob("*"))
+    return torch.tensor(list(b"".join(path.read_bytes() for path in texts if not path.is_symlink())))
+
+
+def loss_of(model, text, step):
+    """Mean over this rank's share of the batch of that step."""
+    generator = torch.Generator().manual_seed(step)
+    starts = torch.randint(len(text) - CONTEXT - 1, (BATCH,), generator=generator)[RANK::WORLD_SIZE]
+    batch = torch.stack([text[start:start + CONTEXT + 1] for start in starts])
+    return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+
+class TorchOptimizers:
+    """Several optimizers as one."""
+
+    def __init__(self, *optimizers):
+        self.optimizers = optimizers
+
+    def step(self, loss=None):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+
+def torch_optimizer(model, lr, adamw):
+    hidden = [] if adamw else [p for name, p in model.named_parameters() if name.startswith("blocks") and p.ndim == 2]
+    others = [p for p in model.parameters() if all(p is not other for other in hidden)]
+    parts = [torch.optim.AdamW(others, lr=lr, weight_decay=0.1, betas=(0.9, 0.95))]
+    if hidden:
+        # torch 2.9 and later.
+        parts.append(torch.optim.Muon(hidden, lr=lr, weight_decay=0.1, momentum=0.95,
+                                      adjust_lr_fn="match_rms_adamw"))
+    return TorchOptimizers(*parts), parts
+
+
+def kaon_optimizer(model, lr, adamw):
+    import kaon
+
+    # The rule sends every parameter to AdamW; without it the preset chooses by shape and name.
+    rules = [{"name": "all", "name_glob": "*", "group": "scalars"}] if adamw else []
+    optimizer = kaon.Optimizer(model.named_parameters(), job="gpt", preset="default", lr=lr, max_grad_norm=0,
+                               routing_rules=rules)
+    return optimizer, [optimizer]
+
+
+def cluster_of(options):
+    if options.optimizer == "torch" or "KAON_ENDPOINTS" in os.environ or "KAON_DIR" in os.environ:
+        return contextlib.nullcontext()
+    import kaon
+
+    return kaon.local_cluster(shards=2)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--optimizer", choices=["torch", "kaon"], default="kaon")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--adamw", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    model, text = Model(), corpus()
+    with cluster_of(options):
+        make = torch_optimizer if options.optimizer == "torch" else kaon_optimizer
+        optimizer, parts = make(model, options.lr, options.adamw)
+        schedulers = [torch.optim.lr_scheduler.LambdaLR(part, lambda step: max(0.1, 1 - step / options.steps))
+                      for part in parts]
+        for step in range(1, options.steps + 1):
+            loss = loss_of(model, text, step)
+            loss.backward()
+            optimizer.step(loss=loss)
+            optimizer.zero_grad()
+            for scheduler in schedulers:
+                scheduler.step()
+            if RANK == 0 and (step % 10 == 0 or step == 1):
+                # Kaon's is the mean over the ranks.
+                mean = loss.item() if options.optimizer == "torch" else optimizer.last_record.loss
+                print(f"step {step} loss {mean:.7f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/bin/bash
+# docs/examples/train_gpt.py has the losses of torch's optimizers through Kaon, alone and with two ranks.
+source tests/integration/real_cluster.sh
+# shellcheck source=tests/skipped.sh
+source tests/skipped.sh
+
+/usr/bin/python3 -c 'import torch' 2>/dev/null ||
+  skipped "torch is not installed for /usr/bin/python3: deploy/install_packages.sh --torch installs Debian's"
+export PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1
+export KAON_LIBRARY=$PWD/deploy/library/libkaon.so KAON_DIR=$DIR
+
+# gpt OUT OPTIONS...
+gpt() {
+  local out=$TEST_TMPDIR/$1
+  shift
+  /usr/bin/python3 docs/examples/train_gpt.py "$@" >"$out" 2>"$out.log" || { cat "$out.log"; fail "train_gpt.py $*"; }
+}
+# same TOLERANCE OUT OTHER: the printed losses differ by at most that, relatively.
+same() {
+  paste "$TEST_TMPDIR/$2" "$TEST_TMPDIR/$3"
+  python3 - "$1" "$TEST_TMPDIR/$2" "$TEST_TMPDIR/$3" <<'PY' || fail "the losses of $2 and $3 differ"
+import sys
+tolerance, (here, there) = float(sys.argv[1]), [[line.split() for line in open(path)] for path in sys.argv[2:]]
+assert len(here) == len(there) >= 3, (here, there)
+assert all(a[1] == b[1] and abs(float(a[3]) / float(b[3]) - 1) <= tolerance for a, b in zip(here, there))
+assert float(here[-1][3]) < 0.7 * float(here[0][3]), here
+PY
+}
+
+gpt torch --optimizer torch --adamw --steps 20
+start 2 any
+gpt kaon --optimizer kaon --adamw --steps 20
+same 1e-5 torch kaon
+stop
+
+start 2 any
+RANK=1 WORLD_SIZE=2 gpt rank-1 --optimizer kaon --adamw --steps 20 &
+second=$!
+RANK=0 WORLD_SIZE=2 gpt ranks --optimizer kaon --adamw --steps 20
+wait "$second" || fail "rank 1"
+same 1e-5 torch ranks
+stop
+
+if /usr/bin/python3 -c 'import torch; torch.optim.Muon' 2>/dev/null; then
+  gpt torch_muon --optimizer torch --steps 100
+  start 2 any
+  gpt kaon_muon --optimizer kaon --steps 100
+  # Newton-Schulz is in bf16 on both sides.
+  same 1e-2 torch_muon kaon_muon
+  stop
+else
+  echo "this torch has no torch.optim.Muon: AdamW was compared alone"
+fi
+finish
