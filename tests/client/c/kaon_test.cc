@@ -106,6 +106,21 @@ TEST_F(KaonTest, ReturnsCodeMessageAndWhetherToRetry) {
               AllOf(HasSubstr("4r "), HasSubstr("127.0.0.1:1")));
 }
 
+TEST_F(KaonTest, RefusesTensorsThatItCannotMean) {
+  Attach();
+  kaon_future* future = nullptr;
+  kaon_tensor tensor = weights_;
+  tensor.dtype = 9;
+  EXPECT_EQ(TextOf(kaon_job_pull(job_, 0, &tensor, 1, &future)),
+            "3 parameter 0: dtype is 9, expecting 1 .. 3");
+  EXPECT_EQ(TextOf(kaon_job_pull(job_, 0, nullptr, 1, &future)), "3 tensors is NULL");
+  tensor = weights_;
+  tensor.parameter_id = 1;
+  EXPECT_EQ(TextOf(kaon_worker_load_weights(worker_, &tensor, 1, &future)),
+            "3 tensor 0 is of parameter 1, expecting parameter 0");
+  EXPECT_EQ(future, nullptr);
+}
+
 TEST_F(KaonTest, ReadsTheStructOfAnOlderRelease) {
   options_.size = offsetof(kaon_client_options, lanes);
   // The size says that the caller has no such field.
