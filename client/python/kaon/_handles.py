@@ -93,6 +93,7 @@ def new_handle(kind: str, function: str, owner: Optional[Handle], *arguments: An
         check(getattr(library(), function)(*arguments, ctypes.byref(pointer)))
     else:
         call(function, owner, *arguments, ctypes.byref(pointer))
+    assert pointer.value is not None
     return Handle(kind, pointer.value)
 
 

@@ -104,7 +104,7 @@ def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
     name = f"worker-{rank}"
     if not os.path.exists(os.path.join(tls_dir, name + ".crt")):
         name = "worker"
-    return tuple(os.path.join(tls_dir, file) for file in ("ca.crt", name + ".crt", name + ".key"))
+    return os.path.join(tls_dir, "ca.crt"), os.path.join(tls_dir, name + ".crt"), os.path.join(tls_dir, name + ".key")
 
 
 class Client:
@@ -174,7 +174,7 @@ class Client:
         """Returns what was sent and received since the connect: bytes, retries and so on (client/kaon/client.h)."""
         totals = _library.TransferTotals(size=ctypes.sizeof(_library.TransferTotals))
         call("kaon_client_transfer_totals", self._handle, ctypes.byref(totals))
-        return {field: getattr(totals, field) for field, _ in totals._fields_ if field != "size"}
+        return {field[0]: getattr(totals, field[0]) for field in totals._fields_ if field[0] != "size"}
 
     def close(self) -> None:
         """Cancels what runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call
@@ -212,7 +212,7 @@ class Job:
         text = ctypes.c_void_p()
         call("kaon_job_description", handle, ctypes.byref(text))
         try:
-            self.description: Dict[str, Any] = json.loads(ctypes.string_at(text.value))
+            self.description: Dict[str, Any] = json.loads(ctypes.string_at(text))
         finally:
             library().kaon_string_free(text)
         self.name: str = self.description["definition"]["name"]

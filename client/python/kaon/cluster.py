@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import IO, Any, Optional, Tuple
 
 from . import client as _client
 from ._library import checkout, prefixes
@@ -67,7 +67,7 @@ class LocalCluster:
             env={"KAON_CHECKPOINT_DIR": str(checkpoints), **os.environ})
         atexit.register(self.close)
         try:
-            self._wait_serving()
+            self._wait_serving(self._process.stdout)
             port = (self.directory / "coordinator.port").read_text().strip()
         except BaseException:
             self.close()
@@ -75,12 +75,13 @@ class LocalCluster:
         self.endpoints = f"127.0.0.1:{port}"
         self.tls_dir = str(self.directory / "tls")
 
-    def _wait_serving(self) -> None:
+    def _wait_serving(self, output: Optional[IO[bytes]]) -> None:
         """The script prints one line when all serve, and ends before if they cannot."""
+        assert output is not None
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            if select.select([self._process.stdout], [], [], 0.1)[0]:
-                if self._process.stdout.readline():
+            if select.select([output], [], [], 0.1)[0]:
+                if output.readline():
                     return
                 break
         self._log.seek(0)
@@ -97,6 +98,7 @@ class LocalCluster:
         if hasattr(self, "endpoints"):
             _client.close_all(self.endpoints)
         # The script stops the servers when its input ends.
+        assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
         try:
             process.wait(_STOP_SECONDS)

@@ -65,18 +65,13 @@ class Optimizer(torch.optim.Optimizer):
         self.micro_batches = micro_batches
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
-        self._rewound: Optional[Tuple[int, int]] = None
         self._owns_client = client is None
-        if client is None:
-            note = weakref.WeakMethod(self._note_rewind)
-            client = Client(endpoints, rank=rank, on_rewind=lambda *at: (note() or (lambda *_: None))(*at),
-                            **(connection or {}))
-        self.client = client
+        self.client = client or Client(endpoints, rank=rank, **(connection or {}))
         specs = [{"name": name, "shape": list(parameter.shape), "dtype": WIRE_NAMES[dtype_of(name, parameter)]}
                  for name, parameter in self._trained]
         if preset is None and not fields.get("groups"):
             preset = "default"
-        self.job = client.register(job, specs, preset=preset, lr=lr, weight_decay=weight_decay, world_size=world_size,
+        self.job = self.client.register(job, specs, preset=preset, lr=lr, weight_decay=weight_decay, world_size=world_size,
                                    **fields)
         self.worker = self.job.join(rank)
         if rank == 0 and not self.job.refresh().weights_loaded:
@@ -123,10 +118,6 @@ class Optimizer(torch.optim.Optimizer):
                         optimizer._on_gradient(index)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
 
-    # Called by the library on any thread.
-    def _note_rewind(self, timeline: int, step: int) -> None:
-        self._rewound = (timeline, step)
-
     def _on_gradient(self, index: int) -> None:
         """A gradient is complete after the last micro-batch; after one more, what was sent is out of date."""
         with self._lock:
@@ -156,6 +147,7 @@ class Optimizer(torch.optim.Optimizer):
     def _push(self, index: int) -> None:
         name, parameter = self._trained[index]
         gradient = parameter.grad
+        assert gradient is not None
         if self._open is None:
             self._begun_with = self._options()
             self._open = self.worker.begin(self.applied_step + 1, **self._begun_with)
@@ -204,13 +196,13 @@ class Optimizer(torch.optim.Optimizer):
         try:
             record = self._decide(None if loss is None else float(getattr(loss, "detach", lambda: loss)()))
         except FailedPreconditionError as error:
-            rewound, self._rewound = self._rewound, None
-            if rewound is None:
-                raise
             self._drop_step()
-            self.timeline, self.applied_step = rewound
+            now = self.job.refresh()
+            if now.timeline == self.timeline:
+                raise
+            self.timeline, self.applied_step = now.timeline, now.applied_step
             self.pull()
-            raise RewoundError(error.message, *rewound) from None
+            raise RewoundError(error.message, now.timeline, now.applied_step) from None
         finally:
             self._drop_step()
             self._num_backward = [0] * len(self._trained)

@@ -187,7 +187,9 @@ class OptimizerTest(unittest.TestCase):
 
     def test_a_restored_checkpoint_is_pulled_and_training_goes_on(self):
         model = model_of()
-        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        rewinds = []
+        client = self.cluster.client(on_rewind=lambda *at: rewinds.append(at))
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, client=client)
 
         def step(seed):
             optimizer.zero_grad()
@@ -203,6 +205,7 @@ class OptimizerTest(unittest.TestCase):
         with self.assertRaises(kaon.RewoundError) as raised:
             step(4)
         self.assertEqual((raised.exception.timeline, raised.exception.step), (2, 2))
+        self.assertEqual(rewinds, [(2, 2)])
         self.assertTrue(all(torch.equal(*pair) for pair in zip(saved, model.parameters())))
         step(5)
         self.assertEqual((optimizer.applied_step, optimizer.timeline), (3, 2))
