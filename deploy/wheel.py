@@ -3,9 +3,9 @@
 
 Usage: deploy/wheel.py TREE OUTPUT
 
-TREE is the tree that deploy/package.sh packs into its archive. The wheel has its servers, kaonctl, scripts and libraries
-in kaon/installation/, so that `pip install` alone is enough for a local cluster. Writes OUTPUT/kaon-VERSION-...whl and
-prints its path. Equal inputs give equal bytes.
+TREE is the tree that deploy/package.sh packs into its archive. The wheel has its servers, kaonctl, scripts and
+libraries in kaon/installation/, so that `pip install` alone is enough for a local cluster. Writes
+OUTPUT/kaon-VERSION-...whl and prints its path. Equal inputs give equal bytes.
 """
 
 import base64

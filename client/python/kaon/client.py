@@ -145,7 +145,8 @@ class Client:
         options.on_rewind = self._on_rewind
         _handles.check_not_forked()
         try:
-            self._handle = interruptible(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
+            self._handle = interruptible(
+                lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
         except DeadlineExceededError as error:
             raise UnavailableError(error.message) from None
         _handles.note_connected()

@@ -49,14 +49,14 @@ class Optimizer(torch.optim.Optimizer):
     they are ready (torch 2.1 and later). If they are changed afterwards, such as by clip_grad_norm_, step() sends
     them again.
 
-    `client`, or else `endpoints` and further `connection` options, is as in kaon.Client. One thread at a time; the
-    hooks may run on the threads of autograd.
+    `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. One thread uses it
+    at a time; the hooks may run on the threads of autograd.
     """
 
     def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,
                  lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
                  rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
-                 client: Optional[Client] = None, endpoints: Any = None,
+                 client: Optional[Client] = None, endpoints: Any = None, tls_dir: Optional[str] = None,
                  connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
                  **fields: Any) -> None:
         self._trained = _trained(named_parameters)
@@ -66,13 +66,13 @@ class Optimizer(torch.optim.Optimizer):
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
         self._owns_client = client is None
-        self.client = client or Client(endpoints, rank=rank, **(connection or {}))
+        self.client = client or Client(endpoints, tls_dir=tls_dir, rank=rank, **(connection or {}))
         specs = [{"name": name, "shape": list(parameter.shape), "dtype": WIRE_NAMES[dtype_of(name, parameter)]}
                  for name, parameter in self._trained]
         if preset is None and not fields.get("groups"):
             preset = "default"
-        self.job = self.client.register(job, specs, preset=preset, lr=lr, weight_decay=weight_decay, world_size=world_size,
-                                   **fields)
+        self.job = self.client.register(job, specs, preset=preset, lr=lr, weight_decay=weight_decay,
+                                        world_size=world_size, **fields)
         self.worker = self.job.join(rank)
         if rank == 0 and not self.job.refresh().weights_loaded:
             self.worker.load_weights(dict(self._trained))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Trains through a real cluster with numpy alone, and compares the weights with float64 rules; then what users do wrong."""
+"""Trains through a real cluster with numpy alone, and compares with float64 rules; then what users do wrong."""
 
 import os
 import signal

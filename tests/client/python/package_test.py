@@ -84,7 +84,8 @@ class DefinitionTest(unittest.TestCase):
         self.assertEqual(read["world_size"], 1)
 
     def test_lr_is_for_the_groups_of_the_preset(self):
-        read = json.loads(definition.definition_json("job", {}, {"preset": "moonlight", "lr": 0.1, "weight_decay": 0.2}))
+        fields = {"preset": "moonlight", "lr": 0.1, "weight_decay": 0.2}
+        read = json.loads(definition.definition_json("job", {}, fields))
         self.assertEqual([(g["name"], g["rule"], g["lr"], g["weight_decay"]) for g in read["groups"]],
                          [("matrices", "RULE_MUON", 0.1, 0.2), ("scalars", "RULE_ADAMW", 0.1, 0.2)])
         read = json.loads(definition.definition_json("job", {}, {"preset": "keller", "lr": {"scalars": 0.1}}))

@@ -100,7 +100,8 @@ class OptimizerTest(unittest.TestCase):
         state = optimizer.state_dict()
         self.assertEqual(state["kaon"], {"job": "torch", "timeline": 1, "step": 1})
         other = model_of(seed=7)
-        again = self.optimizer(other, preset="adamw", lr=0.01)
+        again = self.optimizer(other, preset="adamw", lr=0.01, endpoints=self.cluster.endpoints,
+                               tls_dir=self.cluster.tls_dir, connection={"transport": "grpc"})
         self.assert_near(other, model, 1e-9)
         again.param_groups[0]["lr"] = 1
         again.load_state_dict(state)
