@@ -36,7 +36,7 @@ struct ShardNeeds {
   uint64_t workspace_bytes = 0;
   // Sums of gradients.
   uint64_t sum_bytes = 0;
-  // Both versions of the parameters on the disk; no memory.
+  // Both versions of the parameters on the disk, and their sums; no memory.
   uint64_t nvme_bytes = 0;
   // Ordered by parameter_id, as a shard that holds the job describes them.
   std::vector<v1::ParameterState> parameters;

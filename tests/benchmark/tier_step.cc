@@ -1,6 +1,7 @@
 // Measures a step of parameters that live in a file: read ahead, updated, and written behind, as a
 // shard does. The limit is the file: as many bytes in reads alone or in writes alone, whichever is
-// slower, measured in turn. A second row compares the same step in memory. One process.
+// slower, measured in turn. A drive may not do both at once as fast: a second row has both at once
+// as its limit. A third row compares the same step in memory. One process.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -161,8 +163,15 @@ class Bench {
     const uint64_t begin = TierBytes(in_file_);
     const double reads = SecondsOf(*file_, false, begin, read_bytes_, buffer_.bytes());
     const double writes = SecondsOf(*file_, true, begin, written_bytes_, buffer_.bytes());
+    const double both = SecondsOf([&] {
+      std::thread writer([&] { SecondsOf(*file_, true, begin, written_bytes_, buffer_.bytes()); });
+      SecondsOf(*file_, false, 0, read_bytes_, read_buffer_.bytes());
+      writer.join();
+    });
     disk_rounds_.work.push_back(step);
     disk_rounds_.limit.push_back(std::max(reads, writes));
+    both_rounds_.work.push_back(step);
+    both_rounds_.limit.push_back(both);
     memory_rounds_.work.push_back(step);
     memory_rounds_.limit.push_back(SecondsOf([this] { in_memory_.Step(memory_); }));
   }
@@ -178,6 +187,10 @@ class Bench {
     measurement.limit_name = "slower of reads and writes alone";
     const double gigabytes = 1e-9 * static_cast<double>(std::max(read_bytes_, written_bytes_));
     SetRates(disk_rounds_, gigabytes, gigabytes, measurement);
+    Print(measurement, json);
+    measurement.name = "tier_step_both";
+    measurement.limit_name = "reads and writes at once";
+    SetRates(both_rounds_, gigabytes, gigabytes, measurement);
     Print(measurement, json);
     measurement.name = "tier_step_memory";
     measurement.limit_name = "the step in memory";
@@ -226,9 +239,11 @@ class Bench {
   TieredStore store_{host_};
   MemoryHome memory_{store_, "host"};
   const UnitMemory buffer_ = UnitMemory::Allocate(*backend_, uint64_t{32} << 20).value();
+  const UnitMemory read_buffer_ = UnitMemory::Allocate(*backend_, uint64_t{32} << 20).value();
   uint64_t read_bytes_ = 0;
   uint64_t written_bytes_ = 0;
   benchmark::Rounds disk_rounds_;
+  benchmark::Rounds both_rounds_;
   benchmark::Rounds memory_rounds_;
 };
 

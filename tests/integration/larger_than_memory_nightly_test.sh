@@ -28,6 +28,7 @@ trainer_pid=$!
 trained() { ! kill -0 "$trainer_pid" 2>/dev/null; }
 reached() { [ "$(grep -c '"type": *"step"' "$TEST_TMPDIR/log")" -ge "$1" ] || trained; }
 wait_for 240 reached 2
+trained && fail "trained before the kill"
 cluster_kill "$DIR" shard-0
 cluster_revive_shard "$DIR" 0 || give_up
 wait_for 240 trained
