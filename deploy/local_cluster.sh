@@ -259,7 +259,7 @@ local_cluster_main() {
   fi
   if [ "$action" = run ]; then
     echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input ends"
-    cat >/dev/null
+    read -r || true
     cluster_stop "$dir"
     return
   fi

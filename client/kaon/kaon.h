@@ -76,14 +76,15 @@ double kaon_worker_loss_scale(const kaon_worker* worker);
 void kaon_worker_free(kaon_worker* worker);
 
 // Queues a contribution. The elements must stay valid and unmodified until the future of finish is
-// ready, or until the step is freed. `pushed` may be NULL; its future is ready once the shard has
-// the whole contribution.
+// ready, or until a step that was not finished is freed. `pushed` may be NULL; its future is ready
+// once the shard has the whole contribution.
 kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32_t micro_batch,
                             kaon_future** pushed);
 // Declares that every gradient is queued. `options` may be NULL: no loss, and no missing parameter.
 kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* options,
                               kaon_future** decided);
 // Stops the step if it was not finished, and waits until the library no longer reads its tensors.
+// After kaon_step_finish it does neither: wait for that future, or cancel it and wait.
 void kaon_step_free(kaon_step* step);
 
 // Waits at most timeout_ms, or forever if it is negative. Returns 1 if there is a result.

@@ -136,27 +136,36 @@ void AppliedState::Adopt(const v1::RegisterBody& registration) {
 }
 
 absl::Status AppliedState::ReserveMoves(const v1::StepPlan& plan) {
-  moves_.reset();
+  DropMoves();
   const v1::GroupChangeBody& change = plan.group_change();
   v1::JobDefinition job = machine_.registration()->definition();
   if (!job::ChangesTier(job, change)) return absl::OkStatus();
   *job.mutable_groups() = change.groups();
   KAON_ASSIGN_OR_RETURN(moves_, ParameterMoves::Reserve(job, *parameters_, accumulator_));
+  moves_are_of_ = change.SerializeAsString();
   return absl::OkStatus();
+}
+
+// A vote that was read back has no reservation. There may be no room, because a restart may have
+// given parameters other places. They stay where they are then: no bit depends on a place.
+absl::Status AppliedState::ApplyMoves(const v1::StepPlan& plan) {
+  if (moves_ == nullptr || moves_are_of_ != plan.group_change().SerializeAsString()) {
+    const absl::Status reserved = ReserveMoves(plan);
+    if (!reserved.ok()) LOG(WARNING) << "a group stays where it is: " << reserved;
+  }
+  if (moves_ == nullptr) return absl::OkStatus();
+  speculation_.End();
+  gradients_.Withdraw();
+  const std::unique_ptr<ParameterMoves> moves = std::move(moves_);
+  return moves->Apply(publisher_,
+                      [this](uint32_t id, int version) { freezes_.BeforeWrite(id, version); });
 }
 
 absl::Status AppliedState::ApplyGroupChange(const v1::StepRecord& record) {
   if (record.decision().outcome() == v1::OUTCOME_APPLY) {
-    // A replay has not reserved it.
-    if (moves_ == nullptr) KAON_RETURN_IF_ERROR(ReserveMoves(record.plan()));
-    if (moves_ != nullptr) {
-      speculation_.End();
-      gradients_.Withdraw();
-      KAON_RETURN_IF_ERROR(moves_->Apply(
-          publisher_, [this](uint32_t id, int version) { freezes_.BeforeWrite(id, version); }));
-    }
+    KAON_RETURN_IF_ERROR(ApplyMoves(record.plan()));
   }
-  moves_.reset();
+  DropMoves();
   FinishApply(record.plan().position());
   parameters_->SetGroups(*machine_.registration());
   accumulator_.Adopt(*machine_.registration());

@@ -105,6 +105,7 @@ class AppliedState {
   absl::Status ApplyRestore(const v1::StepPlan& plan);
   absl::Status ApplyRollback(const v1::StepPlan& plan);
   absl::Status ApplyGroupChange(const v1::StepRecord& record);
+  absl::Status ApplyMoves(const v1::StepPlan& plan);
   absl::Status LoadWeights();
   absl::Status ApplyTrainStep(const v1::StepRecord& record);
   // Applies the step to parameters that are updated concurrently.
@@ -129,6 +130,8 @@ class AppliedState {
   std::unique_ptr<ParameterStore> parameters_;
   // Refers to it. Null unless a change of groups is planned.
   std::unique_ptr<ParameterMoves> moves_;
+  // The change that they are of.
+  std::string moves_are_of_;
   Speculation speculation_;
   StateScrub scrub_;
   // Reads the memory of parameters_, and is destroyed before it.

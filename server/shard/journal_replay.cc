@@ -107,6 +107,8 @@ absl::Status JournalReplay::ReplayPlan(const v1::StepPlan& plan,
     if (plan.has_step()) accumulator_.Restamp(plan);
     return absl::OkStatus();
   }
+  // Slices that wait belong to a step, and may lie in memory that this entry frees.
+  if (!plan.has_step()) gradient_replay_.Clear();
   if (plan.has_registration()) {
     return state_.Reserve(plan.registration(), machine_.shard(), machine_.num_shards());
   }

@@ -10,6 +10,7 @@
 namespace kaon::tier {
 
 MemoryHome::~MemoryHome() {
+  MutexLock lock(mu_);
   for (Held& held : units_) Free(held);
 }
 
@@ -22,7 +23,20 @@ void MemoryHome::Free(Held& held) {
   held = Held();
 }
 
-void MemoryHome::Remove(UnitId unit) { Free(units_.at(unit)); }
+void MemoryHome::Remove(UnitId unit) {
+  MutexLock lock(mu_);
+  Free(units_.at(unit));
+}
+
+std::vector<kernels::Region> MemoryHome::state(UnitId unit) const {
+  MutexLock lock(mu_);
+  return units_.at(unit).state;
+}
+
+int MemoryHome::newest(UnitId unit) const {
+  MutexLock lock(mu_);
+  return units_.at(unit).newest;
+}
 
 absl::StatusOr<kernels::Region> MemoryHome::Allocate(std::string name, uint64_t bytes, Held& held) {
   // The store counts in floats.
@@ -35,7 +49,7 @@ absl::StatusOr<kernels::Region> MemoryHome::Allocate(std::string name, uint64_t 
 }
 
 absl::StatusOr<UnitId> MemoryHome::Add(const Unit& unit) {
-  Held& held = units_.emplace_back();
+  Held held;
   const auto allocate = [&](std::string name, uint64_t bytes,
                             std::vector<kernels::Region>& to) -> absl::Status {
     const absl::StatusOr<kernels::Region> memory = Allocate(std::move(name), bytes, held);
@@ -54,20 +68,23 @@ absl::StatusOr<UnitId> MemoryHome::Add(const Unit& unit) {
   for (const auto& [name, bytes] : unit.state) {
     KAON_RETURN_IF_ERROR(allocate(absl::StrCat(name, "/", unit.name), bytes, held.state));
   }
+  MutexLock lock(mu_);
+  units_.push_back(std::move(held));
   return units_.size() - 1;
 }
 
 int MemoryHome::next(UnitId unit) const {
-  const Held& held = units_.at(unit);
-  return held.weights.size() == 1 ? 0 : 1 - held.newest;
+  MutexLock lock(mu_);
+  return NextOf(units_.at(unit));
 }
 
 UnitTensors MemoryHome::TensorsOf(UnitId unit) const {
+  MutexLock lock(mu_);
   const Held& held = units_.at(unit);
   UnitTensors tensors;
   tensors.newest.push_back(held.weights[held.newest]);
   tensors.newest.insert(tensors.newest.end(), held.state.begin(), held.state.end());
-  tensors.next_version = next(unit);
+  tensors.next_version = NextOf(held);
   tensors.next_weights = held.weights[tensors.next_version];
   return tensors;
 }
@@ -81,10 +98,14 @@ absl::StatusOr<UnitUpdatePin> MemoryHome::PinForUpdate(UnitId unit) {
 }
 
 void MemoryHome::EndUpdate(UnitId unit, bool commit) {
-  if (commit) units_[unit].newest = next(unit);
+  if (!commit) return;
+  MutexLock lock(mu_);
+  Held& held = units_.at(unit);
+  held.newest = NextOf(held);
 }
 
 kernels::ConstRegion MemoryHome::Memory(UnitId unit, int version, size_t tensor) const {
+  MutexLock lock(mu_);
   const Held& held = units_.at(unit);
   return tensor == 0 ? held.weights.at(version) : held.state.at(tensor - 1);
 }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/mutex.h"
 #include "kernels/region.h"
 #include "server/tier/tiered_store.h"
 #include "server/tier/unit_home.h"
@@ -42,7 +43,7 @@ class MemoryHome final : public UnitHome, private UnitPins {
   // Adds a unit of zeros. RESOURCE_EXHAUSTED names the tensor and states the arithmetic.
   absl::StatusOr<UnitId> Add(const Unit& unit);
   // Returns the memory of the state.
-  const std::vector<kernels::Region>& state(UnitId unit) const { return units_.at(unit).state; }
+  std::vector<kernels::Region> state(UnitId unit) const;
 
   absl::string_view name() const override { return name_; }
   absl::StatusOr<UnitReadPin> Pin(UnitId unit) override;
@@ -50,7 +51,7 @@ class MemoryHome final : public UnitHome, private UnitPins {
   void Prefetch(absl::Span<const UnitId>) override {}
   size_t NumPinnable(absl::Span<const UnitId> units) const override { return units.size(); }
   void Remove(UnitId unit) override;
-  int newest(UnitId unit) const override { return units_.at(unit).newest; }
+  int newest(UnitId unit) const override;
   int next(UnitId unit) const override;
   kernels::ConstRegion Memory(UnitId unit, int version, size_t tensor) const override;
   absl::Status Read(UnitId unit, int version, size_t tensor, uint64_t offset,
@@ -65,6 +66,8 @@ class MemoryHome final : public UnitHome, private UnitPins {
     std::vector<std::pair<std::string, kaon::tier::Pin>> tensors;
   };
 
+  static int NextOf(const Held& held) { return held.weights.size() == 1 ? 0 : 1 - held.newest; }
+
   absl::StatusOr<kernels::Region> Allocate(std::string name, uint64_t bytes, Held& held);
   void Free(Held& held);
   UnitTensors TensorsOf(UnitId unit) const;
@@ -73,7 +76,10 @@ class MemoryHome final : public UnitHome, private UnitPins {
 
   TieredStore& store_;
   const std::string name_;
-  std::deque<Held> units_;
+
+  // Units are added while other threads read.
+  mutable Mutex mu_;
+  std::deque<Held> units_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::tier

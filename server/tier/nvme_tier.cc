@@ -22,8 +22,7 @@ namespace {
 // Bytes that a read without a place in staging holds at once.
 constexpr uint64_t kReadBytes = uint64_t{1} << 20;
 
-// Returns the part of staging for the sums of gradients. If the largest unit fits twice in the
-// rest, its sum fits once here, whatever its rule.
+// Returns the part of staging for the sums of gradients, which must hold the largest one twice.
 uint64_t SumBytes(uint64_t staging_bytes) {
   return staging_bytes / 4 / disk::kBlockBytes * disk::kBlockBytes;
 }
@@ -64,7 +63,8 @@ absl::StatusOr<UnitId> NvmeTier::Add(const std::string& name, uint64_t weight_by
         "it takes ", memory_bytes, " bytes of memory, and three quarters of ", staging_bytes_,
         " bytes of staging must hold it twice; raise "
         "--nvme-staging-bytes to ",
-        disk::RoundUpToBlocks(memory_bytes * 8 / 3)));
+        std::max(disk::RoundUpToBlocks(memory_bytes * 8 / 3),
+                 8 * disk::RoundUpToBlocks(weight_bytes))));
   }
   KAON_ASSIGN_OR_RETURN(unit.place, space_.Allocate(bytes, "its two versions take"));
   units_.push_back(std::move(unit));

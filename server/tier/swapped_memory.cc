@@ -29,7 +29,8 @@ absl::StatusOr<SwappedMemory::ExtentId> SwappedMemory::Add(const std::string& na
   if (2 * padded > most_bytes_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the sum of its gradients takes ", padded, " bytes of memory, and ", most_bytes_,
-        " of staging are for sums and must hold it twice; raise ", "--nvme-staging-bytes"));
+        " of staging are for sums and must hold it twice; raise --nvme-staging-bytes to ",
+        8 * padded));
   }
   Extent extent;
   extent.name = name;

@@ -32,6 +32,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def is_forked() -> bool:
+    return _forked_after_connect
+
+
 def check_not_forked() -> None:
     """Raises FailedPreconditionError in a child of a process that had connected."""
     if _forked_after_connect:
@@ -49,6 +53,8 @@ class Handle:
         self._pointer = pointer
         self._lock = threading.Lock()
         self._num_users = 0
+        # What must live until the handle is freed.
+        self.kept: Any = None
         self._is_closed = False
 
     def __enter__(self) -> int:

@@ -31,7 +31,7 @@ from ._handles import Future, Handle, call, interruptible, new_handle
 from ._library import library
 from ._tensors import to_float32, to_read, to_write, write_back
 from .definition import Parameter, Shapes, definition_json
-from .errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+from .errors import DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
 
 _TRANSPORTS = {"auto": 0, "grpc": 1, "shm": 2}
 
@@ -149,6 +149,8 @@ class Client:
                 lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
         except DeadlineExceededError as error:
             raise UnavailableError(error.message) from None
+        # The library may call it until then.
+        self._handle.kept = self._on_rewind
         _handles.note_connected()
         # Its jobs, workers and steps: they keep connections open.
         self._children: "weakref.WeakSet[Handle]" = weakref.WeakSet()
@@ -248,17 +250,11 @@ class Job:
     def wait_for_weights(self, timeout: float = 300) -> int:
         """Returns the applied step once the job has weights: the version to pull. DeadlineExceededError after
         `timeout` seconds."""
-        end = time.monotonic() + timeout
-        step = ctypes.c_uint64()
-        while True:
-            rest_ms = max(0, math.ceil((end - time.monotonic()) * 1000))
-            try:
-                # In slices, between which Python handles signals.
-                call("kaon_job_wait_for_weights", self._handle, min(rest_ms, 200), ctypes.byref(step))
-                return step.value
-            except DeadlineExceededError:
-                if rest_ms <= 200:
-                    raise
+        def wait() -> int:
+            step = ctypes.c_uint64()
+            call("kaon_job_wait_for_weights", self._handle, math.ceil(timeout * 1000), ctypes.byref(step))
+            return step.value
+        return interruptible(wait)
 
     def join(self, rank: int = 0) -> "Worker":
         """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError."""
@@ -363,6 +359,8 @@ class Step:
         self._handle = handle
         worker.job.client._children.add(handle)
         self._lock = threading.Lock()
+        # Set by finish().
+        self._decided: Optional[Future] = None
         # Memory that the library reads, by parameter id.
         self._kept: Dict[int, List[Any]] = {}
 
@@ -372,24 +370,36 @@ class Step:
         tensor, owner = to_read(name, parameter.id, gradient, parameter.shape)
         with self._lock:
             self._kept.setdefault(parameter.id, []).append(owner)
-        call("kaon_step_push", self._handle, ctypes.byref(tensor), micro_batch, None)
+        try:
+            call("kaon_step_push", self._handle, ctypes.byref(tensor), micro_batch, None)
+        except Error:
+            with self._lock:
+                self._kept[parameter.id] = [one for one in self._kept[parameter.id] if one is not owner]
+            raise
 
     def finish(self, *, loss: Optional[float] = None) -> StepRecord:
         """Waits for the decision. Parameters that were not pushed have no gradient in this step. Errors:
         DeadlineExceededError, DataLossError (the job stopped), AbortedError (another process has this rank),
         FailedPreconditionError (the job went back to a checkpoint)."""
         missing = [parameter.id for parameter in self._worker.job.parameters
-                   if parameter.id not in self._kept and not parameter.frozen]
+                   if not self._kept.get(parameter.id) and not parameter.frozen]
         ids = (ctypes.c_uint32 * len(missing))(*missing)
-        options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions),
-                                         math.nan if loss is None else float(loss), ids, len(missing))
-        future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self)
+        # A loss that is not finite is none: the gradients decide whether the step is skipped.
+        reported = math.nan if loss is None or not math.isfinite(loss) else float(loss)
+        options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions), reported, ids, len(missing))
+        future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self._kept)
+        self._decided = future
         record = _record_of(future.record())
         self.close()
         return record
 
     def close(self) -> None:
         """Stops the step if it was not decided. The library no longer reads its arrays afterwards."""
+        future = self._decided
+        if future is not None and not _handles.is_forked() and not future.ready():
+            # The handle of a finished step waits for nothing.
+            future.cancel()
+            future.wait()
         self._handle.close()
         self._kept = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import shutil
@@ -20,6 +21,7 @@ from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 _START_SECONDS = 120
 # Longer than local_cluster.sh waits for a server before it kills it.
 _STOP_SECONDS = 120
+_MARKER = "kaon-local-cluster"
 
 
 def find_programs() -> Tuple[Path, Path]:
@@ -43,10 +45,20 @@ def _program(binaries: Path, name: str) -> Path:
     return built if built.exists() else binaries / Path(name).name
 
 
+def _claim(directory: Path) -> None:
+    """Marks a directory, whose servers' files every start removes. It must be new, empty or marked."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    marker = directory / _MARKER
+    if any(directory.iterdir()) and not marker.exists():
+        raise FailedPreconditionError(f"{directory} has files of others, and a local cluster would remove some: name "
+                                      "a new or empty directory")
+    marker.touch()
+
+
 class LocalCluster:
     """One coordinator and some shards on loopback addresses, with certificates of their own. They end with close(),
-    at the end of the `with`, or when this process ends in any way. Clients are closed with them; data and checkpoints
-    are removed unless `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
+    at the end of the `with`, or when this process ends in any way. Clients are closed with them, and data is
+    removed. Checkpoints stay if `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
 
     def __init__(self, shards: int = 2, directory: Optional[str] = None) -> None:
         if shards < 1:
@@ -54,6 +66,7 @@ class LocalCluster:
         script, binaries = find_programs()
         self._owns_directory = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
+        _claim(self.directory)
         self._kaonctl = _program(binaries, "admin_cli/kaonctl")
         command = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any", "--binaries",
                    str(binaries)]
@@ -99,7 +112,10 @@ class LocalCluster:
             _client.close_all(self.endpoints)
         # The script stops the servers when its input ends.
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
+        # A forked child may still have this pipe.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(b"\n")
+            process.stdin.close()
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -45,9 +45,9 @@ class Optimizer(torch.optim.Optimizer):
     `preset`, `lr` (one for all groups, or {group: lr}), `weight_decay`, `groups` and further `fields` define the job
     as Client.register says. There is one param_group for each group of the job; a scheduler may change its lr, and
     the shards step with the changed value. `rank` and `world_size` are RANK and WORLD_SIZE of torch.distributed, or 0
-    and 1. `micro_batches`: backward passes for each step, whose gradients torch adds up. Gradients are sent as soon as
-    they are ready (torch 2.1 and later). If they are changed afterwards, such as by clip_grad_norm_, step() sends
-    them again.
+    and 1. step() sends the gradients. With `overlap` the last of `micro_batches` backward passes sends each one as soon
+    as it is ready (torch 2.1 and later). Then they must not be changed through .data or numpy afterwards, which nobody
+    notices; after other changes, such as clip_grad_norm_, step() sends all again.
 
     `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. One thread uses it
     at a time; the hooks may run on the threads of autograd.
@@ -56,6 +56,7 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,
                  lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
                  rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
+                 overlap: bool = False,
                  client: Optional[Client] = None, endpoints: Any = None, tls_dir: Optional[str] = None,
                  connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
                  **fields: Any) -> None:
@@ -63,6 +64,7 @@ class Optimizer(torch.optim.Optimizer):
         if micro_batches < 1:
             raise InvalidArgumentError(f"micro_batches is {micro_batches}, expecting at least 1")
         self.micro_batches = micro_batches
+        self._overlap = overlap
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
         self._owns_client = client is None
@@ -105,11 +107,13 @@ class Optimizer(torch.optim.Optimizer):
         self._begun_with: Any = None
         # (gradient, its version) that the open step sends, by index.
         self._pushed: Dict[int, Tuple[torch.Tensor, int]] = {}
+        # A step is decided, and its weights are not in the parameters yet.
+        self._is_unpulled = False
         self._num_backward = [0] * len(self._trained)
         # An error of a hook, which step() raises: autograd would lose its class.
         self._hook_error: Optional[Error] = None
         self._hooks: List[Any] = []
-        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        if self._overlap and hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
             this = weakref.ref(self)
             for index, (_, parameter) in enumerate(self._trained):
                 def ready(_: torch.Tensor, index: int = index) -> None:
@@ -136,6 +140,10 @@ class Optimizer(torch.optim.Optimizer):
         factors = {}
         for group in self.param_groups:
             base, lr = self._base_lr[group["name"]], float(group["lr"])
+            decay = float(self.job.groups[group["name"]].get("weight_decay", 0))
+            if float(group["weight_decay"]) != decay:
+                raise InvalidArgumentError(f"group {group['name']}: weight_decay is {group['weight_decay']}, but the "
+                                           f"job's is {decay}: change it with kaonctl group set")
             if lr == base:
                 continue
             if base == 0:
@@ -189,7 +197,12 @@ class Optimizer(torch.optim.Optimizer):
         closure returns, is recorded with the step.
 
         A skipped step warns with kaon.SkippedStepWarning; `last_record` has the reason. RewoundError: the job went back
-        to a checkpoint, whose weights are in the model now. After another exception step() may be called again."""
+        to a checkpoint, whose weights are in the model now. After another exception step() may be called again: if the
+        step was decided, it only pulls."""
+        if self._is_unpulled:
+            # These gradients were used already.
+            self.pull()
+            return loss
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -197,17 +210,14 @@ class Optimizer(torch.optim.Optimizer):
             record = self._decide(None if loss is None else float(getattr(loss, "detach", lambda: loss)()))
         except FailedPreconditionError as error:
             self._drop_step()
-            now = self.job.refresh()
-            if now.timeline == self.timeline:
-                raise
-            self.timeline, self.applied_step = now.timeline, now.applied_step
-            self.pull()
-            raise RewoundError(error.message, now.timeline, now.applied_step) from None
+            self._follow_rewind(error)
+            raise
         finally:
             self._drop_step()
             self._num_backward = [0] * len(self._trained)
         self.last_record = record
         self.applied_step = record.step
+        self._is_unpulled = record.applied
         if record.applied:
             self.pull()
         else:
@@ -217,7 +227,29 @@ class Optimizer(torch.optim.Optimizer):
 
     def pull(self) -> None:
         """Reads the weights of `applied_step` into the parameters."""
-        self.job.pull(self.applied_step, dict(self._trained))
+        try:
+            self._read(self.applied_step)
+        except FailedPreconditionError as error:
+            self._follow_rewind(error)
+            raise
+
+    def _follow_rewind(self, error: FailedPreconditionError) -> None:
+        """Returns if the job did not go back to a checkpoint; otherwise reads its weights and raises RewoundError."""
+        now = self.job.refresh()
+        if now.timeline == self.timeline:
+            return
+        self._read(now.applied_step)
+        self.timeline, self.applied_step = now.timeline, now.applied_step
+        raise RewoundError(error.message, now.timeline, now.applied_step) from None
+
+    def _read(self, step: int) -> None:
+        self.job.pull(step, dict(self._trained))
+        self._is_unpulled = False
+        # As other optimizers' steps do: autograd refuses a backward pass through older weights.
+        increment_version = getattr(torch.autograd.graph, "increment_version", None)
+        if increment_version is not None:
+            for _, parameter in self._trained:
+                increment_version(parameter)
 
     @property
     def loss_scale(self) -> float:

@@ -56,16 +56,16 @@ absl::Status ParameterMoves::Copy(const StoredParameter& parameter, const Stored
 absl::Status ParameterMoves::Apply(
     ParameterPublisher& publisher,
     absl::FunctionRef<void(uint32_t parameter_id, int version)> before_write) {
-  while (!moves_.empty()) {
-    Move& move = moves_.back();
+  // A snapshot reads them in this order, too.
+  for (Move& move : moves_) {
     StoredParameter& parameter = *move.parameter;
     KAON_RETURN_IF_ERROR(Copy(parameter, move.to));
     for (const int version : {0, 1}) before_write(parameter.id, version);
     publisher.Move(parameter.id, move.to.home, move.to.unit);
     std::swap(parameter.place, move.to);
     if (move.sum != nullptr) accumulator_.ReplaceSum(parameter.id, std::move(move.sum));
-    store_.FreePlace(move.to);
-    moves_.pop_back();
+    // The old place.
+    store_.FreePlace(std::exchange(move.to, {}));
   }
   return absl::OkStatus();
 }

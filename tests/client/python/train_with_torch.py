@@ -136,7 +136,7 @@ class OptimizerTest(unittest.TestCase):
 
     def test_micro_batches_are_sent_after_the_last_one(self):
         model, other = model_of(), model_of()
-        optimizer = self.optimizer(model, preset="adamw", lr=0.01, micro_batches=3)
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, micro_batches=3, overlap=True)
         reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.01, betas=(0.9, 0.999))
         for step in range(4):
             for batch in range(3):
@@ -149,6 +149,55 @@ class OptimizerTest(unittest.TestCase):
                 opt.step()
                 opt.zero_grad()
         self.assert_near(model, other, 1e-5)
+
+    def test_gradients_may_be_changed_in_any_way_before_the_step(self):
+        model, other = model_of(), model_of()
+        optimizer = self.optimizer(model, groups=ADAMW, routing_rules=[{"name": "all", "name_glob": "*", "group": "all"}],
+                                   scalar_group="all")
+        reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.1, betas=(0.9, 0.95))
+        for each, opt in ((model, optimizer), (other, reference)):
+            for step in range(3):
+                loss_of(each, step).backward()
+                for parameter in each.parameters():
+                    parameter.grad.data.clamp_(-0.01, 0.01)
+                opt.step()
+                opt.zero_grad()
+        self.assert_near(model, other, 1e-5)
+
+    def test_after_a_failed_pull_the_next_step_only_pulls(self):
+        model, other = model_of(), model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.01, betas=(0.9, 0.999))
+        loss_of(model, 0).backward()
+        pull = optimizer.job.pull
+
+        def fail(*_):
+            raise kaon.UnavailableError("no answer")
+        optimizer.job.pull = fail
+        with self.assertRaises(kaon.UnavailableError):
+            optimizer.step()
+        optimizer.job.pull = pull
+        optimizer.step()
+        self.assertEqual(optimizer.job.refresh().applied_step, 1)
+        loss_of(other, 0).backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1)
+        reference.step()
+        self.assert_near(model, other, 1e-5)
+
+    def test_a_changed_weight_decay_is_refused(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+        loss_of(model, 0).backward()
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "weight_decay is 0.5"):
+            optimizer.step()
+
+    def test_a_loss_that_is_not_finite_does_not_end_the_step(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        loss_of(model, 0).backward()
+        optimizer.step(loss=float("inf"))
+        self.assertEqual(optimizer.applied_step, 1)
 
     def test_tied_frozen_non_contiguous_and_16_bit_parameters(self):
         for dtype in (torch.bfloat16, torch.float16):

@@ -231,7 +231,7 @@ TEST_F(SwappedMemoryTest, RefusesWhatDoesNotFitWithTheArithmetic) {
       memory_->Add("w", 251 * kBlockBytes - 1).status(),
       absl::ResourceExhaustedError(
           "the sum of its gradients takes 1028096 bytes of memory, and 2048000 of staging are "
-          "for sums and must hold it twice; raise --nvme-staging-bytes"));
+          "for sums and must hold it twice; raise --nvme-staging-bytes to 8224768"));
   EXPECT_EQ(memory_->Add("w", 7 * kBlockBytes).status(),
             absl::ResourceExhaustedError(
                 "the sum of its gradients takes 28672 bytes of /nvme/sums, which has 24576 of "
