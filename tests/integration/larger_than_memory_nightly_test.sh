@@ -1,7 +1,7 @@
 #!/bin/bash
 # A job that would take ten times the memory of its shard trains to the bits of a run in memory, over a kill in the
 # middle. Weights, moments and sums of gradients live in a file. Resident memory, read every 100 ms, never exceeds
-# host_memory_bytes, staging_bytes and a tenth of both.
+# host_memory_bytes, staging_bytes (64 MiB by default) and a tenth of both.
 source tests/integration/real_cluster.sh
 export KAON_SHM_SESSIONS=0
 memory=$((64 << 20))
@@ -17,7 +17,7 @@ watch_memory() {
 }
 
 train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}" || { cat "$TEST_TMPDIR/local"; give_up; }
-export KAON_HOST_MEMORY_BYTES=$memory KAON_NVME_STAGING_BYTES=$((28 << 20)) KAON_NVME_BYTES=$((2 << 30)) KAON_STAGING_BYTES=$((16 << 20))
+export KAON_HOST_MEMORY_BYTES=$memory KAON_NVME_STAGING_BYTES=$((28 << 20)) KAON_NVME_BYTES=$((2 << 30))
 start 1 2
 touch "$TEST_TMPDIR/watching"
 watch_memory &
@@ -41,7 +41,7 @@ service_digest=$(field "$TEST_TMPDIR/service" weights_digest)
 [ "$local_digest" = "$service_digest" ] || fail "digests differ: service $service_digest, local $local_digest"
 "$KAONCTL" --dir "$DIR" tiers
 "$KAONCTL" --dir "$DIR" -o json tiers >"$TEST_TMPDIR/tiers"
-python3 - "$TEST_TMPDIR/tiers" "$TEST_TMPDIR/resident" "$((memory + (16 << 20)))" <<'PYTHON' || fail "see above"
+python3 - "$TEST_TMPDIR/tiers" "$TEST_TMPDIR/resident" "$((memory + (64 << 20)))" <<'PYTHON' || fail "see above"
 import json, sys
 tiers = {tier["tier"]: tier for tier in json.load(open(sys.argv[1]))["tiers"]}
 resident = [int(line) for line in open(sys.argv[2])]
