@@ -46,9 +46,10 @@ absl::StatusOr<std::vector<v1::StepRecord>> History::Read(uint64_t from_position
     return absl::OutOfRangeError(absl::StrCat("history from position ", from,
                                               " asked for, kept are ", oldest, " .. ", newest));
   }
-  const auto begin = std::lower_bound(
-      records_.begin(), records_.end(), from,
-      [](const Kept& kept, uint64_t position) { return kept.record.plan().position() < position; });
+  const auto begin = std::lower_bound(records_.begin(), records_.end(), from,
+                                      [](const Kept& kept, uint64_t position) {
+                                        return kept.record.plan().position() < position;
+                                      });
   std::vector<v1::StepRecord> records;
   for (auto kept = begin; kept != records_.end() && records.size() < limit; ++kept) {
     records.push_back(kept->record);

@@ -71,7 +71,7 @@ void AppliedState::Release(const std::string& job) {
   // Snapshots, the journal, pushes and pulls read this memory.
   freezes_.EndAll();
   speculation_.End();
-  moves_.reset();
+  DropMoves();
   gradients_.Withdraw();
   accumulator_.Release(job);
   publisher_.StopServing(job);
@@ -86,7 +86,7 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   freezes_.EndAll();
   publisher_.DropCopies();
   gradients_.Withdraw();
-  moves_.reset();
+  DropMoves();
   accumulator_.FreeSums();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,
@@ -366,7 +366,7 @@ void AppliedState::ExpectNextStep() {
 }
 
 void AppliedState::BeginStep(const v1::StepPlan& plan, uint64_t generation) {
-  moves_.reset();
+  DropMoves();
   speculation_.Begin(plan, generation);
 }
 

@@ -250,11 +250,20 @@ class Job:
     def wait_for_weights(self, timeout: float = 300) -> int:
         """Returns the applied step once the job has weights: the version to pull. DeadlineExceededError after
         `timeout` seconds."""
-        def wait() -> int:
-            step = ctypes.c_uint64()
-            call("kaon_job_wait_for_weights", self._handle, math.ceil(timeout * 1000), ctypes.byref(step))
-            return step.value
-        return interruptible(wait)
+        end = time.monotonic() + timeout
+        while True:
+            rest_ms = max(0, math.ceil((end - time.monotonic()) * 1000))
+
+            def wait() -> int:
+                step = ctypes.c_uint64()
+                # A slice is the deadline of a call, and the time that its thread outlives Ctrl-C.
+                call("kaon_job_wait_for_weights", self._handle, min(rest_ms, 2000), ctypes.byref(step))
+                return step.value
+            try:
+                return interruptible(wait)
+            except DeadlineExceededError:
+                if rest_ms <= 2000:
+                    raise
 
     def join(self, rank: int = 0) -> "Worker":
         """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError."""

@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+import warnings
 
 import kaon_package  # noqa: F401  (makes kaon importable)
 import float64_rules
@@ -213,6 +215,7 @@ class ConnectTest(unittest.TestCase):
 # Blocks for ten minutes unless it is interrupted.
 INTERRUPTED = """
 import sys
+import tempfile
 import kaon_package, kaon, numpy
 what, endpoints, tls_dir = sys.argv[1:]
 weights = {"w": numpy.zeros(3, numpy.float32)}
@@ -248,6 +251,29 @@ class InterruptTest(unittest.TestCase):
                 process.send_signal(signal.SIGINT)
                 self.assertEqual(process.communicate(timeout=120)[0], "interrupted\n", what)
                 self.assertEqual(process.returncode, 0, what)
+
+    def test_a_directory_with_files_of_others_is_refused_and_left_alone(self):
+        with tempfile.TemporaryDirectory() as directory:
+            other = os.path.join(directory, "shard-000.tar")
+            open(other, "w").close()
+            with self.assertRaisesRegex(kaon.FailedPreconditionError, "has files of others"):
+                kaon.local_cluster(directory=directory)
+            self.assertEqual(os.listdir(directory), ["shard-000.tar"])
+
+    def test_a_cluster_ends_while_a_forked_child_lives(self):
+        released, release = os.pipe()
+        own = kaon.local_cluster(shards=1)
+        child = os.fork()
+        if child == 0:
+            os.close(release)
+            os.read(released, 1)
+            os._exit(0)
+        with warnings.catch_warnings():
+            # Otherwise it is killed, with a warning.
+            warnings.simplefilter("error", RuntimeWarning)
+            own.close()
+        os.close(release)
+        os.waitpid(child, 0)
 
     def test_the_servers_end_with_their_process(self):
         script = "import kaon_package, kaon, os; print(kaon.local_cluster(shards=1).endpoints, flush=True); os._exit(0)"
