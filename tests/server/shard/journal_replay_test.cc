@@ -195,6 +195,36 @@ TEST(ShardCoreReplayTest, CountsStepsSinceTheProcessStarted) {
   EXPECT_EQ(shard->core().Describe("")->parameters(1).updates_applied(), 1u);
 }
 
+// It was voted for by a process that had the tier. No bit depends on a place.
+TEST(ShardCoreReplayTest, AMoveThatIsNotPossibleAnyMoreLeavesParametersWhereTheyAre) {
+  DrivenShard before;
+  before.Load();
+  const v1::StepPlan change = GroupChangePlan(3, 0.5, 1, 1);
+  before.Plan(change);
+  before.Decide(Applying(change));
+  std::vector<Entry> entries = EntriesOf(before);
+  const auto move = [](v1::StepPlan& plan) {
+    if (!plan.has_group_change()) return;
+    plan.mutable_group_change()->mutable_groups(0)->set_tier(
+        ShardMemory::is_device() ? v1::TIER_HOST : v1::TIER_DEVICE);
+  };
+  for (Entry& entry : entries) {
+    if (auto* prepare = std::get_if<journal::PrepareRecord>(&entry)) {
+      v1::StepPlan plan;
+      ASSERT_TRUE(plan.ParseFromString(prepare->prepared.plan()));
+      move(plan);
+      prepare->prepared.set_plan(plan.SerializeAsString());
+    } else if (auto* decision = std::get_if<journal::DecisionRecord>(&entry)) {
+      move(*decision->record.mutable_plan());
+    }
+  }
+  const std::unique_ptr<DrivenShard> shard = Restore(entries);
+  EXPECT_EQ(shard->state().applied_position(), 3u);
+  EXPECT_EQ(shard->core().parameters()->Get(0).is_in_memory(),
+            before.core().parameters()->Get(0).is_in_memory());
+  EXPECT_EQ(shard->Read(0, 0), before.Read(0, 0));
+}
+
 TEST(ShardCoreReplayTest, AJobThatDoesNotFitIntoMemoryIsNoLoss) {
   // A disk would have room.
   if (ShardMemory::is_nvme()) return;

@@ -203,6 +203,23 @@ TEST(ShardCoreTest, AStepThatAChangeOvertookIsPushedAgain) {
   EXPECT_EQ(shard.Pump().at(0).prepared().plan(), next.SerializeAsString());
 }
 
+// Another shard refused a move. The change that is decided at its position is another one.
+TEST(ShardCoreTest, AMoveThatWasGivenUpIsNotMadeByTheNextChange) {
+  DrivenShard shard;
+  shard.Load();
+  const bool was_in_memory = shard.core().parameters()->Get(kW).is_in_memory();
+  v1::StepPlan move = GroupChangePlan(3, 0.5, 1, 1);
+  move.mutable_group_change()->mutable_groups(0)->set_tier(ShardMemory::is_nvme() ? v1::TIER_HOST
+                                                                                  : v1::TIER_NVME);
+  // A shard without a disk refuses it.
+  EXPECT_EQ(shard.Plan(move).at(0).has_prepared(), ShardMemory::is_nvme());
+  shard.Promise(2);
+  const v1::StepPlan change = GroupChangePlan(3, 0.25, 2, 1);
+  ASSERT_TRUE(shard.Plan(change).at(0).has_prepared());
+  shard.Decide(Applying(change));
+  EXPECT_EQ(shard.core().parameters()->Get(kW).is_in_memory(), was_in_memory);
+}
+
 // A step is pushed by one worker more than the step before, then by one alone.
 TEST(ShardCoreTest, StepsWithAsManyWorkersAsTheJobWasChangedTo) {
   DrivenShard shard;
