@@ -78,33 +78,6 @@ uint64_t SlotsDigest(kernels::Backend& backend, uint32_t parameter_id,
   return digest;
 }
 
-// Returns what a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier: a start with
-// other flags has it, and no file is at fault.
-absl::StatusOr<HomeWish> WishIn(const v1::ParameterGroup& group, bool has_disk,
-                                const kernels::Backend& backend) {
-  const bool on_host = backend.space() == kernels::Space::kHost;
-  absl::string_view missing;
-  switch (group.tier()) {
-    case v1::TIER_HOST:
-      if (on_host) return HomeWish::kMemory;
-      missing = "computes on the memory of a device; start it with --memory-tier host";
-      break;
-    case v1::TIER_DEVICE:
-      if (!on_host) return HomeWish::kMemory;
-      missing = "computes on the memory of the host; start it with --device";
-      break;
-    case v1::TIER_NVME:
-      if (has_disk) return HomeWish::kDisk;
-      missing = "has no disk for parameters; start it with --nvme-dirs and --nvme-bytes";
-      break;
-    default:
-      return HomeWish::kNone;
-  }
-  return absl::ResourceExhaustedError(absl::StrCat("group ", group.name(), " has tier ",
-                                                   job::NameOf(group.tier()), ", and this shard ",
-                                                   missing, ", or leave the tier unset"));
-}
-
 absl::Status Compare(const StoredParameter& parameter, absl::string_view what, uint64_t is,
                      uint64_t written) {
   if (is == written) return absl::OkStatus();
@@ -212,7 +185,27 @@ std::vector<HomePlace> ParameterStore::ChoosePlaces() {
 }
 
 absl::StatusOr<HomeWish> ParameterStore::WishOf(const v1::ParameterGroup& group) const {
-  return WishIn(group, nvme_ != nullptr, backend_);
+  const bool on_host = backend_.space() == kernels::Space::kHost;
+  absl::string_view missing;
+  switch (group.tier()) {
+    case v1::TIER_HOST:
+      if (on_host) return HomeWish::kMemory;
+      missing = "computes on the memory of a device; start it with --memory-tier host";
+      break;
+    case v1::TIER_DEVICE:
+      if (!on_host) return HomeWish::kMemory;
+      missing = "computes on the memory of the host; start it with --device";
+      break;
+    case v1::TIER_NVME:
+      if (nvme_ != nullptr) return HomeWish::kDisk;
+      missing = "has no disk for parameters; start it with --nvme-dirs and --nvme-bytes";
+      break;
+    default:
+      return HomeWish::kNone;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("group ", group.name(), " has tier ",
+                                                   job::NameOf(group.tier()), ", and this shard ",
+                                                   missing, ", or leave the tier unset"));
 }
 
 absl::StatusOr<StoredPlace> ParameterStore::AllocatePlace(const StoredParameter& parameter,

@@ -143,7 +143,8 @@ class ParameterStore {
   // Tells that parameters may be on the disk from now on, whose updates run in other groups.
   // RESOURCE_EXHAUSTED if they take more memory than there is.
   absl::Status UseDisk();
-  // Returns the place that a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier.
+  // Returns the place that a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier: a
+  // start with other flags has it, and no file is at fault.
   absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group) const;
   // Returns the argument for ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;

@@ -16,10 +16,9 @@
 #include "kernels/dtype.h"
 #include "proto/crc32c.h"
 #include "server/shard/gradients/gradient_accumulator.h"
-#include "server/tier/swapped_memory.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/device/shard_memory.h"
-#include "tests/simulation/disk/simulated_block_file.h"
+#include "tests/server/shard/gradients/swapped_sums.h"
 
 namespace kaon::shard {
 
@@ -47,7 +46,7 @@ class AccumulatorFixture : public testing::Test {
     options.backend = &memory_.backend();
     options.staging = &memory_.host();
     options.staging_bytes = staging_bytes;
-    if (ShardMemory::is_nvme()) options.swapped = &swapped_;
+    if (ShardMemory::is_nvme()) options.swapped = &sums_.memory();
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
     options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
       folded_parameters_.push_back({generation, parameter_id});
@@ -147,13 +146,7 @@ class AccumulatorFixture : public testing::Test {
   v1::RegisterBody registration_ = MakeRegistration();
   v1::StepPlan plan_ = TrainPlan(1, 1, 1);
   ShardMemory memory_{1 << 20};
-  // Has room for two sums.
-  simulation::SimulatedDirectory disk_{"/sums", 1};
-  std::unique_ptr<disk::BlockFile> file_ =
-      simulation::SimulatedBlockFile::Open(disk_, "sums", 1 << 20).value();
-  disk::BlockFile* const files_[1] = {file_.get()};
-  tier::FileSpace space_{files_};
-  tier::SwappedMemory swapped_{space_, 2 * disk::kBlockBytes, nullptr};
+  SwappedSums sums_;
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::unique_ptr<GradientAccumulator> accumulator_;

@@ -45,9 +45,9 @@ TEST_F(GradientAccumulatorSumsTest, ReplacesASumBetweenTwoPlans) {
     return;
   }
   ASSERT_TRUE(sum.ok()) << sum.status();
-  EXPECT_EQ(space_.used_bytes(), 4 * disk::kBlockBytes);
+  EXPECT_EQ(sums_.file_bytes(), 4 * disk::kBlockBytes);
   accumulator_->ReplaceSum(kW, *std::move(sum));
-  EXPECT_EQ(space_.used_bytes(), 3 * disk::kBlockBytes);
+  EXPECT_EQ(sums_.file_bytes(), 3 * disk::kBlockBytes);
   plan_.mutable_step()->set_step(2);
   accumulator_->BeginFolding(plan_, 2);
   for (const uint32_t rank : {0, 1}) {

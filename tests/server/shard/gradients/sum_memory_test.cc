@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/server/shard/device/shard_memory.h"
-#include "tests/simulation/disk/simulated_block_file.h"
+#include "tests/server/shard/gradients/swapped_sums.h"
 
 namespace kaon::shard {
 namespace {
@@ -17,7 +17,7 @@ class SumMemoryTest : public testing::Test {
     options_.store = &memory_.store();
     options_.backend = &memory_.backend();
     options_.staging = &memory_.host();
-    options_.swapped = &swapped_;
+    options_.swapped = &sums_.memory();
   }
   std::unique_ptr<SumMemory> Reserve(uint32_t id, bool is_swapped) {
     auto sum = SumMemory::Reserve(options_, id, "w", 6, is_swapped);
@@ -26,12 +26,7 @@ class SumMemoryTest : public testing::Test {
   }
 
   ShardMemory memory_{1 << 20};
-  simulation::SimulatedDirectory disk_{"/sums", 1};
-  std::unique_ptr<disk::BlockFile> file_ =
-      simulation::SimulatedBlockFile::Open(disk_, "sums", 1 << 20).value();
-  disk::BlockFile* const files_[1] = {file_.get()};
-  tier::FileSpace space_{files_};
-  tier::SwappedMemory swapped_{space_, 2 * disk::kBlockBytes, nullptr};
+  SwappedSums sums_;
   GradientAccumulatorOptions options_;
 };
 
@@ -68,7 +63,7 @@ TEST_F(SumMemoryTest, SwappedMemoryKeepsItsAddressAndItsValues) {
   const absl::StatusOr<tier::PageHold> hold = sum->Pin();
   ASSERT_TRUE(hold.ok());
   EXPECT_EQ(values[5], 7);
-  EXPECT_EQ(swapped_.counters().written_bytes, 2 * disk::kBlockBytes);
+  EXPECT_EQ(sums_.memory().counters().written_bytes, 2 * disk::kBlockBytes);
 }
 
 TEST_F(SumMemoryTest, RefusesASumThatDoesNotFit) {
