@@ -384,12 +384,47 @@ uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody&
   return workers.world_size();
 }
 
+bool StaysAtRollback(const v1::GroupSetting& setting) {
+  return setting.group().empty() || setting.field() == kTier;
+}
+
+absl::Status CheckKeptSettings(const v1::RollbackBody& rollback) {
+  const v1::JobDefinition& job = rollback.target().registration().definition();
+  google::protobuf::RepeatedPtrField<v1::GroupSetting> of_job;
+  for (const v1::GroupSetting& setting : rollback.kept_settings()) {
+    if (setting.group().empty()) {
+      *of_job.Add() = setting;
+      continue;
+    }
+    const int group = GroupIndex(job, setting.group());
+    if (group < 0 || setting.field() != kTier) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting ", proto::Excerpt(setting.field()), " is of group ",
+                       proto::Excerpt(setting.group()),
+                       ", must be of the job, or the tier of one of its groups"));
+    }
+    KAON_RETURN_IF_ERROR(ApplySettings(job.groups(group), {setting}).status());
+  }
+  return CheckJobSettings(job, of_job);
+}
+
 v1::RegisterBody RegistrationAfter(const v1::RollbackBody& rollback) {
   v1::RegisterBody registration = rollback.target().registration();
-  if (rollback.job_settings().empty()) return registration;
-  v1::GroupChangeBody change;
-  *change.mutable_settings() = rollback.job_settings();
-  ApplyGroupChange(change, registration);
+  v1::GroupChangeBody of_job;
+  v1::GroupChangeBody of_groups;
+  *of_groups.mutable_groups() = registration.definition().groups();
+  for (const v1::GroupSetting& setting : rollback.kept_settings()) {
+    if (setting.group().empty()) {
+      *of_job.add_settings() = setting;
+      continue;
+    }
+    const int group = GroupIndex(registration.definition(), setting.group());
+    // CheckKeptSettings has accepted it.
+    Apply(setting, *of_groups.mutable_groups(group)).IgnoreError();
+    *of_groups.add_settings() = setting;
+  }
+  if (!of_groups.settings().empty()) ApplyGroupChange(of_groups, registration);
+  if (!of_job.settings().empty()) ApplyGroupChange(of_job, registration);
   return registration;
 }
 

@@ -60,8 +60,12 @@ void KeepTiers(const v1::RegisterBody& running, v1::RegisterBody& restored);
 // Returns the number of workers after the change.
 uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody& change);
 
-// Returns the job after the rollback: the job of the snapshot, with the settings of the job itself
-// that stay.
+// Returns whether a rollback keeps the setting: workers and tiers are no part of the state.
+bool StaysAtRollback(const v1::GroupSetting& setting);
+// Checks the kept settings of a rollback against the job of its snapshot. INVALID_ARGUMENT names
+// the setting.
+absl::Status CheckKeptSettings(const v1::RollbackBody& rollback);
+// Returns the job after the rollback: the job of the snapshot, with the settings that stay.
 v1::RegisterBody RegistrationAfter(const v1::RollbackBody& rollback);
 
 }  // namespace kaon::job

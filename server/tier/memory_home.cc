@@ -68,6 +68,7 @@ absl::StatusOr<UnitId> MemoryHome::Add(const Unit& unit) {
   for (const auto& [name, bytes] : unit.state) {
     KAON_RETURN_IF_ERROR(allocate(absl::StrCat(name, "/", unit.name), bytes, held.state));
   }
+  held.state.insert(held.state.end(), unit.shared_state.begin(), unit.shared_state.end());
   MutexLock lock(mu_);
   units_.push_back(std::move(held));
   return units_.size() - 1;

@@ -33,6 +33,8 @@ class MemoryHome final : public UnitHome, private UnitPins {
     std::vector<std::pair<std::string, uint64_t>> state;
     // Has one buffer of weights: nobody reads them while they are written.
     bool is_written_once = false;
+    // State of another unit, which outlives this one; then `state` is empty.
+    std::vector<kernels::Region> shared_state = {};
   };
 
   // `name` is that of the store's tier. The store outlives the home.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/definition.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
 
@@ -138,7 +139,7 @@ TEST(SettingsTest, SetsTheWorkersOfTheJob) {
   // A rollback to the registered job keeps the settings.
   v1::RollbackBody rollback;
   *rollback.mutable_target()->mutable_registration() = Registered();
-  *rollback.mutable_job_settings() = job.changed();
+  *rollback.mutable_kept_settings() = job.changed();
   EXPECT_EQ(RegistrationAfter(rollback).SerializeAsString(), job.SerializeAsString());
   ASSERT_TRUE(set({{"worker_loss", "wait"}}).ok());
   EXPECT_FALSE(job.definition().has_worker_loss_seconds());
@@ -320,6 +321,35 @@ TEST(SettingsTest, CustomCoefficientsNeitherComeNorGo) {
 TEST(SettingsTest, RefusesAValueThatIsNoValueButALongText) {
   EXPECT_THAT(Change("scalars", {{"lr", std::string(65, '1')}}).status().message(),
               HasSubstr("lr has a value of 65 bytes, must be 0 .. 64"));
+}
+
+// Parameters stay where they are, so the job says the same; hyper-parameters go back.
+TEST(SettingsTest, ARollbackKeepsTiers) {
+  v1::RegisterBody job = Registered();
+  const auto change =
+      MakeGroupChange(job, "scalars", Settings({{"tier", "nvme"}, {"lr", "0.5"}}), 7);
+  ASSERT_TRUE(change.ok()) << change.status();
+  ApplyGroupChange(*change, job);
+  v1::RollbackBody rollback;
+  *rollback.mutable_target()->mutable_registration() = Registered();
+  for (const v1::GroupSetting& setting : job.changed()) {
+    if (StaysAtRollback(setting)) *rollback.add_kept_settings() = setting;
+  }
+  ASSERT_TRUE(CheckKeptSettings(rollback).ok()) << CheckKeptSettings(rollback);
+  const v1::RegisterBody after = RegistrationAfter(rollback);
+  const int group = GroupIndex(job.definition(), "scalars");
+  EXPECT_EQ(after.definition().groups(group).tier(), v1::TIER_NVME);
+  EXPECT_EQ(after.definition().groups(group).lr(), Registered().definition().groups(group).lr());
+  ASSERT_EQ(after.changed_size(), 1);
+  EXPECT_EQ(after.changed(0).field(), "tier");
+  for (const char* field : {"lr", "tier"}) {
+    v1::RollbackBody wrong = rollback;
+    wrong.mutable_kept_settings(0)->set_field(field);
+    wrong.mutable_kept_settings(0)->set_value("glacier");
+    const absl::Status status = CheckKeptSettings(wrong);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  }
 }
 
 TEST(SettingsTest, ASettingThatWentWithItsModeIsForgotten) {

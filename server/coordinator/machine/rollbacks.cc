@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/settings.h"
 #include "server/config/durability.h"
 
 namespace kaon::coordinator {
@@ -79,15 +80,15 @@ std::string ReasonFor(const std::vector<v1::ShardState>& states, const v1::Snaps
                       ", the job goes on from step ", target.step());
 }
 
-// Keeps the settings of the job itself that the shard with the newest position has: workers are no
-// part of the state.
-void KeepJobSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody& rollback) {
+// Keeps what is no part of the state, as the shard with the newest position has it: the settings of
+// the job itself, and the tiers of groups.
+void KeepSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody& rollback) {
   const auto newest = std::max_element(states.begin(), states.end(),
                                        [](const v1::ShardState& a, const v1::ShardState& b) {
                                          return a.applied_position() < b.applied_position();
                                        });
   for (const v1::GroupSetting& setting : newest->registration().changed()) {
-    if (setting.group().empty()) *rollback.add_job_settings() = setting;
+    if (job::StaysAtRollback(setting)) *rollback.add_kept_settings() = setting;
   }
 }
 
@@ -129,7 +130,7 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
   plan.set_timeline(highest.timeline + 1);
   *plan.mutable_rollback()->mutable_target() = *target;
   plan.mutable_rollback()->set_reason(ReasonFor(states, *target));
-  KeepJobSettings(states, *plan.mutable_rollback());
+  KeepSettings(states, *plan.mutable_rollback());
   choice.plan = std::move(plan);
   return choice;
 }

@@ -214,8 +214,7 @@ absl::Status CheckRollback(const JobProgress& progress, const v1::StepPlan& plan
   }
   KAON_RETURN_IF_ERROR(
       CheckLossScale("next loss scale of the snapshot", target.last_decision().next_loss_scale()));
-  KAON_RETURN_IF_ERROR(
-      job::CheckJobSettings(target.registration().definition(), plan.rollback().job_settings()));
+  KAON_RETURN_IF_ERROR(job::CheckKeptSettings(plan.rollback()));
   const absl::Status fits = job::CheckRestoreFits(*progress.registration, target.registration());
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }

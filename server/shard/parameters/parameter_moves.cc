@@ -39,6 +39,7 @@ absl::Status ParameterMoves::Add(StoredParameter& parameter, HomePlace place) {
 
 ParameterMoves::~ParameterMoves() {
   for (const Move& move : moves_) store_.FreePlace(move.to);
+  store_.NoteMoved();
 }
 
 absl::Status ParameterMoves::Copy(const StoredParameter& parameter, const StoredPlace& to) {
@@ -47,6 +48,8 @@ absl::Status ParameterMoves::Copy(const StoredParameter& parameter, const Stored
   KAON_ASSIGN_OR_RETURN(tier::UnitUpdatePin moved, to.home->PinForUpdate(to.unit));
   store_.backend().Copy(from.tensor(0), moved.next_weights());
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+    // Both places may share the state.
+    if (from.tensor(i + 1).data() == moved.state(i).data()) continue;
     store_.backend().Copy(from.tensor(i + 1), moved.state(i));
   }
   moved.Commit();
@@ -63,6 +66,7 @@ absl::Status ParameterMoves::Apply(
     for (const int version : {0, 1}) before_write(parameter.id, version);
     publisher.Move(parameter.id, move.to.home, move.to.unit);
     std::swap(parameter.place, move.to);
+    if (parameter.is_in_memory()) std::swap(parameter.place.state_unit, move.to.state_unit);
     if (move.sum != nullptr) accumulator_.ReplaceSum(parameter.id, std::move(move.sum));
     // The old place.
     store_.FreePlace(std::exchange(move.to, {}));

@@ -226,6 +226,10 @@ absl::StatusOr<StoredPlace> ParameterStore::AllocatePlace(const StoredParameter&
                         absl::StrCat("parameter ", parameter.name, ": ", status.message()));
   };
   if (place == HomePlace::kMemory) {
+    if (parameter.place.state_unit.has_value()) {
+      unit.state.clear();
+      unit.shared_state = memory_.state(*parameter.place.state_unit);
+    }
     const absl::StatusOr<tier::UnitId> added = memory_.Add(unit);
     if (!added.ok()) return about(added.status());
     return StoredPlace{&memory_, *added, std::nullopt};
@@ -263,6 +267,17 @@ absl::Status ParameterStore::UseDisk() {
   }
   uses_disk_ = true;
   return absl::OkStatus();
+}
+
+void ParameterStore::NoteMoved() {
+  uses_disk_ = !OnDisk().empty();
+  if (uses_disk_) return;
+  reversed_ = false;
+  const uint64_t most = MostWorkspace(StepOrder(false), false).first;
+  if (most < workspace_bytes_) {
+    store_.Release(workspace_bytes_ - most);
+    workspace_bytes_ = most;
+  }
 }
 
 std::vector<kernels::SizedUpdate> ParameterStore::SizedUpdates(

@@ -136,13 +136,17 @@ class ParameterStore {
   const StoredParameter& Get(uint32_t parameter_id) const;
   // Returns the ids of parameters that live on the disk.
   std::set<uint32_t> OnDisk() const;
-  // Allocates another place for a parameter, in memory or on the disk, and frees one. Errors as of
-  // Create.
+  // Allocates another place for a parameter, in memory or on the disk, and frees one. A place in
+  // memory shares the state that the parameter has there alone (StoredPlace::state_unit). Errors as
+  // of Create.
   absl::StatusOr<StoredPlace> AllocatePlace(const StoredParameter& parameter, HomePlace place);
   void FreePlace(const StoredPlace& place);
   // Tells that parameters may be on the disk from now on, whose updates run in other groups.
   // RESOURCE_EXHAUSTED if they take more memory than there is.
   absl::Status UseDisk();
+  // Tells that parameters have moved, or will not: without any on the disk, the memory that UseDisk
+  // took is released.
+  void NoteMoved();
   // Returns the place that a group asks for. RESOURCE_EXHAUSTED if this shard has no such tier: a
   // start with other flags has it, and no file is at fault.
   absl::StatusOr<HomeWish> WishOf(const v1::ParameterGroup& group) const;

@@ -55,15 +55,20 @@ TEST(RollbackChoiceTest, TakesTheNewestStateThatEveryShardHas) {
             "shard 1 restarted; steps 5 .. 7 are lost, the job goes on from step 4");
 }
 
-// Workers are no part of the state: what was changed of them stays.
-TEST(RollbackChoiceTest, KeepsTheWorkersOfTheShardThatHasAppliedMost) {
+// Workers and tiers are no part of the state: what was changed of them stays.
+TEST(RollbackChoiceTest, KeepsWorkersAndTiersOfTheShardThatHasAppliedMost) {
   v1::ShardState newest = StateAt(9, 7, {{6, 4}}, false);
   newest.mutable_registration()->add_changed()->set_field("world_size");
-  newest.mutable_registration()->add_changed()->set_group("muon");
+  for (const char* field : {"lr", "tier"}) {
+    v1::GroupSetting& setting = *newest.mutable_registration()->add_changed();
+    setting.set_group("muon");
+    setting.set_field(field);
+  }
   const RollbackChoice choice = ChooseRollback({StateAt(6, 4, {{6, 4}}, true), newest});
   ASSERT_TRUE(choice.plan.has_value());
-  ASSERT_EQ(choice.plan->rollback().job_settings_size(), 1);
-  EXPECT_EQ(choice.plan->rollback().job_settings(0).field(), "world_size");
+  ASSERT_EQ(choice.plan->rollback().kept_settings_size(), 2);
+  EXPECT_EQ(choice.plan->rollback().kept_settings(0).field(), "world_size");
+  EXPECT_EQ(choice.plan->rollback().kept_settings(1).field(), "tier");
 }
 
 TEST(RollbackChoiceTest, ItsPositionIsAboveEveryVote) {

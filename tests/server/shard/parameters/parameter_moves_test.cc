@@ -10,6 +10,7 @@
 #include "server/tier/host_tier.h"
 #include "server/tier/nvme_tier.h"
 #include "server/tier/tiered_store.h"
+#include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/simulation/disk/simulated_block_file.h"
 
@@ -129,6 +130,68 @@ TEST_F(ParameterMovesTest, WhatIsNotAppliedIsFreed) {
   EXPECT_EQ(nvme_.used_bytes(), 0u);
   EXPECT_EQ(store_.used_bytes(), in_memory);
   EXPECT_TRUE(parameters_->Get(kW).is_in_memory());
+}
+
+// A disk may leave a parameter alone in its group, whose update may take more memory then.
+TEST_F(ParameterMovesTest, WorkspaceForUpdatesBesideADiskIsReleasedWithIt) {
+  class LoneBackend final : public kernels::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    size_t NumConcurrentUpdates(absl::Span<const kernels::SizedUpdate> updates) const override {
+      return updates.size();
+    }
+    uint64_t WorkspaceBytes(absl::Span<const kernels::SizedUpdate> updates) const override {
+      return updates.size() == 1 ? 4096 : 1024;
+    }
+  };
+  accumulator_ = nullptr;
+  parameters_ = nullptr;
+  backend_ = std::make_unique<LoneBackend>(std::move(backend_));
+  Make(&nvme_);
+  const uint64_t in_memory = store_.used_bytes();
+  {
+    const auto moves = Reserve(v1::TIER_NVME);
+    ASSERT_TRUE(moves.ok()) << moves.status();
+    EXPECT_EQ(store_.used_bytes(), in_memory + 3072);
+  }
+  EXPECT_EQ(store_.used_bytes(), in_memory);
+  MoveTo(v1::TIER_NVME);
+  MoveTo(v1::TIER_HOST);
+  EXPECT_EQ(store_.used_bytes(), in_memory);
+}
+
+// There is room for the weights that come back, and not for a second copy of the state.
+TEST_F(ParameterMovesTest, StateThatIsInMemoryStaysThere) {
+  const uint64_t in_memory = store_.used_bytes();
+  const uint64_t state = 3 * tier::HostExtentBytes(1);
+  // Weights and sums of w and b.
+  const uint64_t others = 6 * tier::HostExtentBytes(1);
+  const uint64_t claimed = store_.capacity_bytes() - in_memory + others;
+  accumulator_ = nullptr;
+  parameters_ = nullptr;
+  ASSERT_TRUE(store_.Claim(claimed).ok());
+  Make(&nvme_);
+  Write(1, 3);
+  ASSERT_FALSE(parameters_->Get(kW).is_in_memory());
+  ASSERT_TRUE(parameters_->Get(kW).HasInMemory(1));
+  const std::byte* const momentum = publisher_.PinNewest(kW)->tensor(1).data();
+  EXPECT_FALSE(Reserve(v1::TIER_HOST).ok());
+  store_.Release(others);
+  ASSERT_LT(store_.capacity_bytes() - store_.used_bytes(), others + state);
+  MoveTo(v1::TIER_HOST);
+  EXPECT_TRUE(parameters_->Get(kW).is_in_memory());
+  EXPECT_EQ(publisher_.PinNewest(kW)->tensor(1).data(), momentum);
+  EXPECT_EQ(*Read(1), 3);
+  EXPECT_EQ(Momentum(), 3.5f);
+  // It moves on like any other, and nothing is left behind.
+  MoveTo(v1::TIER_NVME);
+  EXPECT_FALSE(parameters_->Get(kW).HasInMemory(1));
+  MoveTo(v1::TIER_HOST);
+  EXPECT_EQ(Momentum(), 3.5f);
+  accumulator_ = nullptr;
+  parameters_ = nullptr;
+  EXPECT_EQ(store_.used_bytes(), claimed - others);
+  EXPECT_EQ(nvme_.used_bytes(), 0u);
 }
 
 TEST_F(ParameterMovesTest, RefusesWhatFindsNoRoomAndChangesNothing) {
