@@ -80,8 +80,8 @@ std::string ReasonFor(const std::vector<v1::ShardState>& states, const v1::Snaps
                       ", the job goes on from step ", target.step());
 }
 
-// Keeps what is no part of the state, as the shard with the newest position has it: the settings of
-// the job itself, and the tiers of groups.
+// Keeps settings of the shard with the newest position that are no part of the state: those of the
+// job itself, and tiers of groups.
 void KeepSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody& rollback) {
   const auto newest = std::max_element(states.begin(), states.end(),
                                        [](const v1::ShardState& a, const v1::ShardState& b) {
