@@ -33,7 +33,7 @@ __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "Da
            "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "library_version", "local_cluster"]
 
 
-_SUBMODULES = ("admin", "migrate")
+_SUBMODULES = ("admin", "migrate", "plot")
 
 
 def library_version() -> str:
