@@ -88,8 +88,8 @@ def history(steps: Iterable[Step], ratios: Optional[Mapping[str, float]] = None)
 
 def training(cluster: Optional[Cluster] = None, *, limit: int = 1000, parameters: Optional[Sequence[str]] = None,
              num_parameters: int = 16) -> Any:
-    """Plots the newest steps of a cluster, and the ratio of the newest update to the weights: of `parameters`, or of the
-    largest ones. Each ratio is a call that only an admin may make. `cluster` is as Cluster() without one."""
+    """Plots the newest steps of a cluster, and the ratio of the newest update to the weights: of `parameters`, or of
+    the largest ones. Each ratio is a call that only an admin may make. `cluster` is as Cluster() without one."""
     cluster = cluster or Cluster()
     if parameters is None:
         rows = [row for row in cluster.parameters() if row.route != "frozen"]
