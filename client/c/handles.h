@@ -3,6 +3,8 @@
 #ifndef KAON_CLIENT_C_HANDLES_H_
 #define KAON_CLIENT_C_HANDLES_H_
 
+#include <unistd.h>
+
 #include <exception>
 #include <functional>
 #include <memory>
@@ -31,6 +33,10 @@ struct kaon_step {
   kaon::Step step;
 };
 struct kaon_future {
+  // A child of fork() has no thread that would set the result, and may have a lock that stays held.
+  bool InForkedChild() const { return getpid() != process; }
+
+  const pid_t process = getpid();
   // Shared with the operation.
   std::shared_ptr<kaon::c::Completion> completion;
   std::function<void()> cancel;
@@ -76,6 +82,16 @@ kaon_status* Guarded(Call call) noexcept {
     return ToC(Status(StatusCode::kResourceExhausted, "no memory is left in this process"));
   } catch (const std::exception& exception) {
     return ToC(Status(StatusCode::kInternal, exception.what()));
+  }
+}
+
+// Runs `call`, which can only fail for lack of memory, and then has no effect.
+template <typename Call>
+void Attempt(Call call) noexcept {
+  try {
+    call();
+  } catch (const std::exception&) {
+    return;
   }
 }
 

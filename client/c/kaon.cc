@@ -23,6 +23,7 @@
 using kaon::Result;
 using kaon::Status;
 using kaon::StatusCode;
+using kaon::c::Attempt;
 using kaon::c::CheckArguments;
 using kaon::c::Free;
 using kaon::c::Guarded;
@@ -94,6 +95,13 @@ Status CheckTensors(const kaon_tensor* tensors, size_t number) {
                                         tensors[i].dtype, ", expecting 1 .. 3"));
   }
   return Status();
+}
+
+Status CheckNotForked(const kaon_future& future) {
+  if (!future.InForkedChild()) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                absl::StrCat("this process is a fork of process ", future.process,
+                             ", which has the future: connect after fork()"));
 }
 
 kaon::TensorView ViewOf(const kaon_tensor& tensor) {
@@ -344,6 +352,20 @@ kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32
   });
 }
 
+kaon_status* kaon_step_push_all(kaon_step* step, const kaon_tensor* gradients, size_t num_gradients,
+                                uint32_t micro_batch) {
+  return Guarded([&]() -> Status {
+    KAON_C_RETURN_IF_ERROR(CheckArguments({{"step", step}}));
+    KAON_C_RETURN_IF_ERROR(CheckTensors(gradients, num_gradients));
+    for (size_t i = 0; i < num_gradients; ++i) {
+      kaon::Future<kaon::Done> future =
+          step->step.Push(gradients[i].parameter_id, ViewOf(gradients[i]), micro_batch);
+      if (future.Ready()) KAON_C_RETURN_IF_ERROR(future.Get().status());
+    }
+    return Status();
+  });
+}
+
 kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* options,
                               kaon_future** decided) {
   return Guarded([&]() -> Status {
@@ -367,7 +389,7 @@ kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* option
 void kaon_step_free(kaon_step* step) { Free(step); }
 
 int32_t kaon_future_wait(const kaon_future* future, int64_t timeout_ms) {
-  if (future == nullptr) return 0;
+  if (future == nullptr || future->InForkedChild()) return 0;
   return future->completion->WaitFor(timeout_ms < 0 ? absl::InfiniteDuration()
                                                     : absl::Milliseconds(timeout_ms));
 }
@@ -375,6 +397,7 @@ int32_t kaon_future_wait(const kaon_future* future, int64_t timeout_ms) {
 kaon_status* kaon_future_result(const kaon_future* future, kaon_step_record* record) {
   return Guarded([&]() -> Status {
     KAON_C_RETURN_IF_ERROR(CheckArguments({{"future", future}}));
+    KAON_C_RETURN_IF_ERROR(CheckNotForked(*future));
     (void)future->completion->WaitFor(absl::InfiniteDuration());
     KAON_C_RETURN_IF_ERROR(future->completion->status());
     if (record == nullptr) return Status();
@@ -385,13 +408,19 @@ kaon_status* kaon_future_result(const kaon_future* future, kaon_step_record* rec
   });
 }
 
-void kaon_future_on_ready(kaon_future* future, void (*callback)(void* argument), void* argument) {
-  if (future == nullptr || callback == nullptr) return;
-  future->completion->OnReady([callback, argument] { callback(argument); });
+kaon_status* kaon_future_on_ready(kaon_future* future, void (*callback)(void* argument),
+                                  void* argument) {
+  return Guarded([&]() -> Status {
+    KAON_C_RETURN_IF_ERROR(CheckArguments(
+        {{"future", future}, {"callback", reinterpret_cast<const void*>(callback)}}));
+    KAON_C_RETURN_IF_ERROR(CheckNotForked(*future));
+    future->completion->OnReady([callback, argument] { callback(argument); });
+    return Status();
+  });
 }
 
 void kaon_future_cancel(kaon_future* future) {
-  if (future != nullptr) future->cancel();
+  if (future != nullptr && !future->InForkedChild()) Attempt([&] { future->cancel(); });
 }
 
 void kaon_future_free(kaon_future* future) { Free(future); }

@@ -7,7 +7,7 @@
 // Ownership: the caller frees every handle and string that a call returns, in any order. Arguments
 // are copied before the return, except for elements of tensors.
 // Threads: any threads may use a handle concurrently, but none may free a handle in use.
-// After fork() the child may free handles. Its other calls fail.
+// After fork() the child may free handles. Its other calls fail, and futures have no result there.
 #ifndef KAON_CLIENT_KAON_KAON_H_
 #define KAON_CLIENT_KAON_KAON_H_
 
@@ -80,6 +80,10 @@ void kaon_worker_free(kaon_worker* worker);
 // once the shard has the whole contribution.
 kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32_t micro_batch,
                             kaon_future** pushed);
+// Queues a contribution for each tensor, as kaon_step_push does, in one call. The first error ends
+// it; the tensors before that one are queued.
+kaon_status* kaon_step_push_all(kaon_step* step, const kaon_tensor* gradients, size_t num_gradients,
+                                uint32_t micro_batch);
 // Declares that every gradient is queued. `options` may be NULL: no loss, and no missing parameter.
 kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* options,
                               kaon_future** decided);
@@ -87,7 +91,8 @@ kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* option
 // After kaon_step_finish it does neither: wait for that future, or cancel it and wait.
 void kaon_step_free(kaon_step* step);
 
-// Waits at most timeout_ms, or forever if it is negative. Returns 1 if there is a result.
+// Waits at most timeout_ms, or forever if it is negative. Returns 1 if there is a result, and 0 at
+// once in a forked child.
 int32_t kaon_future_wait(const kaon_future* future, int64_t timeout_ms);
 // Waits for the result and returns its error; it may be called again. `record` may be NULL. A
 // future of kaon_step_finish fills it; what it points to lives as long as the future.
@@ -95,7 +100,8 @@ kaon_status* kaon_future_result(const kaon_future* future, kaon_step_record* rec
 // Calls `callback` once: on the library thread that has the result, or at once if there is one. It
 // must not block, and may free neither a step nor the client. A second callback replaces the first
 // one, unless that has run.
-void kaon_future_on_ready(kaon_future* future, void (*callback)(void* argument), void* argument);
+kaon_status* kaon_future_on_ready(kaon_future* future, void (*callback)(void* argument),
+                                  void* argument);
 // Asks the operation to stop: its result becomes CANCELLED unless another one is on its way.
 void kaon_future_cancel(kaon_future* future);
 // Does not cancel the operation. A callback that has not run still will.

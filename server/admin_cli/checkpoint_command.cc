@@ -75,7 +75,9 @@ absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options) {
       options.dtype == "bfloat16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
   KAON_ASSIGN_OR_RETURN(
       const checkpoint::FileSums sums,
-      checkpoint::ExportWeights(checkpoints, manifest, dtype, *directory, to.name));
+      options.with_state
+          ? checkpoint::ExportState(checkpoints, manifest, *directory, to.name)
+          : checkpoint::ExportWeights(checkpoints, manifest, dtype, *directory, to.name));
   return ExportedFile{options.file, sums.num_bytes, absl::BytesToHexString(sums.sha256)};
 }
 

@@ -25,9 +25,10 @@ struct ExportedFile {
 // textproto. NOT_FOUND if there is no such file; INVALID_ARGUMENT names the file and the error.
 absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path);
 
-// Writes the weights of a checkpoint to one file. Codes: ExportWeights, CheckpointDirectory::Load.
+// Writes the weights of a checkpoint, or also its state, to one file. Codes: ExportWeights,
+// CheckpointDirectory::Load.
 absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options);
-// Makes a checkpoint from a file of weights. Codes: ImportWeights, ReadJobFile.
+// Makes a checkpoint from a file of weights and perhaps state. Codes: ImportWeights, ReadJobFile.
 absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options);
 
 // Runs the whole command. Uses the expected step of the options, or reads the present step first.

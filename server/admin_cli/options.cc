@@ -125,6 +125,8 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   exported->add_option("--dtype", options.dtype, "float32 (the masters) or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
+  exported->add_flag("--state", options.with_state, "Also optimizer state; all in float32")
+      ->excludes("--dtype");
   CLI::App* import =
       AddCommand(*checkpoint, "import", "A checkpoint of step 0 out of weights; needs no cluster",
                  Command::kCheckpointImport, typed);

@@ -88,10 +88,11 @@ struct Options {
   std::optional<uint64_t> expected_step;
   // checkpoint restore: accept a checkpoint of any build.
   bool allow_other_build = false;
-  // checkpoint export: the output file, and float32 or bfloat16. checkpoint import: the input file,
-  // and the file of the job's definition.
+  // checkpoint export: the output file, float32 or bfloat16, and whether to write optimizer state.
+  // checkpoint import: the input file, and the file of the job's definition.
   std::string file;
   std::string dtype = "float32";
+  bool with_state = false;
   std::string job_file;
   // preflight: so many equal shards; 0 = those of the cluster. Their size as flags of kaon-shard; 0
   // and empty = its defaults.

@@ -1,5 +1,6 @@
-// Exports the weights of a checkpoint as one safetensors file with the parameters' own names, for
-// programs that do not know our checkpoints. Works on files alone. Not thread-safe.
+// Exports the weights of a checkpoint, or weights and optimizer state, as one safetensors file for
+// programs that do not know our checkpoints. Parameters have their own names. Works on files alone.
+// Not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_EXPORT_H_
 #define KAON_SERVER_CHECKPOINT_EXPORT_H_
 
@@ -24,6 +25,13 @@ namespace kaon::checkpoint {
 absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
                                        const v1::CheckpointManifest& manifest, kernels::DType dtype,
                                        disk::Directory& to, const std::string& name);
+
+// Writes weights and optimizer state as fp32, under the names that ImportWeights reads. The
+// metadata `registration` is the RegisterBody as Protobuf's JSON with every default written out.
+// Codes of ExportWeights.
+absl::StatusOr<FileSums> ExportState(CheckpointDirectory& from,
+                                     const v1::CheckpointManifest& manifest, disk::Directory& to,
+                                     const std::string& name);
 
 }  // namespace kaon::checkpoint
 

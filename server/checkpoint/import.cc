@@ -17,12 +17,10 @@
 #include "job/decide.h"
 #include "job/definition.h"
 #include "job/resolve.h"
-#include "job/rule_config.h"
-#include "kernels/dtype.h"
-#include "kernels/optimizer_rule.h"
 #include "kernels/reduce/digest.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/imported_tensors.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/part_writer.h"
@@ -38,32 +36,6 @@ namespace {
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 constexpr uint64_t kTimeline = 1;
 constexpr uint64_t kPosition = 1;
-
-std::optional<kernels::DType> DTypeOf(TensorType type) {
-  switch (type) {
-    case TensorType::kFloat32:
-      return kernels::DType::kFloat32;
-    case TensorType::kBFloat16:
-      return kernels::DType::kBFloat16;
-    case TensorType::kFloat16:
-      return kernels::DType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
-// Returns how `tensor` does not fit the parameter; empty if it fits.
-std::string Mismatch(const v1::ParameterSpec& parameter, const Tensor& tensor) {
-  const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-  if (!DTypeOf(tensor.type)) {
-    return absl::StrCat("tensor ", Quoted(tensor.name), " is ", NameOf(tensor.type),
-                        ", must be F32, F16 or BF16");
-  }
-  if (tensor.shape == shape) return "";
-  return absl::StrCat("tensor ", Quoted(tensor.name), " has shape [",
-                      absl::StrJoin(tensor.shape, ", "), "], the parameter [",
-                      absl::StrJoin(shape, ", "), "]");
-}
 
 // Tensors with the weights of one parameter.
 struct Weights {
@@ -110,9 +82,9 @@ class WeightSources {
 
 // Lists every bad tensor at once, so that the user can repair the file in one go.
 absl::Status CheckNames(const disk::File& file, const v1::JobDefinition& job,
-                        const WeightSources& sources) {
+                        const WeightSources& sources, ImportedState& state) {
   std::vector<std::string> problems;
-  std::set<absl::string_view> known;
+  std::set<std::string> known;
   for (const v1::ParameterSpec& parameter : job.parameters()) {
     known.insert(parameter.name());
     const Tensor* tensor = sources.Of(parameter).tensor;
@@ -124,6 +96,7 @@ absl::Status CheckNames(const disk::File& file, const v1::JobDefinition& job,
     }
     if (!problem.empty()) problems.push_back(problem);
   }
+  state.Check(known, problems);
   for (const Tensor& tensor : sources.reader().header().tensors) {
     if (known.count(tensor.name) > 0) continue;
     problems.push_back(absl::StrCat("tensor ", Quoted(tensor.name), " is no parameter of the job"));
@@ -140,7 +113,8 @@ absl::StatusOr<v1::RegisterBody> Register(const v1::JobDefinition& job) {
   return registration;
 }
 
-CheckpointFacts FactsOf(const std::string& id, const v1::RegisterBody& registration) {
+CheckpointFacts FactsOf(const std::string& id, const v1::RegisterBody& registration,
+                        uint64_t applied_updates) {
   CheckpointFacts facts;
   facts.id = id;
   facts.registration = registration;
@@ -150,21 +124,11 @@ CheckpointFacts FactsOf(const std::string& id, const v1::RegisterBody& registrat
   plan.set_position(kPosition);
   plan.set_decide_version(proto::kDecideVersion);
   *plan.mutable_registration() = registration;
-  // As in a job that was just registered: nothing has been updated yet.
+  // As in a job that was just registered, but its schedules continue after the updates.
   *facts.last_record.mutable_decision() = job::Decide(registration, plan, {}, nullptr);
+  facts.last_record.mutable_decision()->set_applied_updates(applied_updates);
   facts.step = 0;
   return facts;
-}
-
-// Reads elements of `tensor` from `first` on, as masters.
-absl::Status ReadMasters(const SafetensorsReader& reader, const Tensor& tensor, uint64_t first,
-                         absl::Span<float> masters) {
-  const kernels::DType dtype = *DTypeOf(tensor.type);
-  const size_t size = kernels::SizeOf(dtype);
-  std::string stored(masters.size() * size, '\0');
-  KAON_RETURN_IF_ERROR(reader.Read(tensor, first * size, absl::MakeSpan(stored)));
-  kernels::ToFloat(dtype, reinterpret_cast<const std::byte*>(stored.data()), masters);
-  return absl::OkStatus();
 }
 
 // Checks elements from `first` on of a tensor and, if there is one, its twin.
@@ -194,11 +158,11 @@ absl::Status CopyWeights(const WeightSources& sources, const v1::ParameterSpec& 
   for (uint64_t first = 0; first < total; first += kPiece) {
     masters.resize(std::min(kPiece, total - first));
     KAON_RETURN_IF_ERROR(
-        ReadMasters(sources.reader(), *weights.tensor, first, absl::MakeSpan(masters)));
+        ReadFloats(sources.reader(), *weights.tensor, first, absl::MakeSpan(masters)));
     if (weights.twin != nullptr) {
       twins.resize(masters.size());
       KAON_RETURN_IF_ERROR(
-          ReadMasters(sources.reader(), *weights.twin, first, absl::MakeSpan(twins)));
+          ReadFloats(sources.reader(), *weights.twin, first, absl::MakeSpan(twins)));
     }
     KAON_RETURN_IF_ERROR(CheckMasters(weights, first, masters, twins));
     *digest += kernels::TensorDigest(id, kernels::kWeightSlot, masters, first);
@@ -208,47 +172,51 @@ absl::Status CopyWeights(const WeightSources& sources, const v1::ParameterSpec& 
   return absl::OkStatus();
 }
 
-absl::Status AppendZeros(uint64_t num_bytes, PartWriter& writer) {
-  const std::string zeros(std::min(num_bytes, kPiece), '\0');
-  for (uint64_t written = 0; written < num_bytes; written += zeros.size()) {
-    KAON_RETURN_IF_ERROR(writer.Append(
-        absl::string_view(zeros).substr(0, std::min<uint64_t>(zeros.size(), num_bytes - written))));
+// Copies the file's state, or zeros, into `writer`, and adds its digest to `digest`.
+absl::Status CopyState(const ImportedState& from, const StateTensor& state, PartWriter& writer,
+                       uint64_t* digest) {
+  const kernels::TensorDigester digester(state.parameter_id, state.slot);
+  for (uint64_t first = 0; first < state.num_elements; first += kPiece) {
+    KAON_ASSIGN_OR_RETURN(const std::string bytes,
+                          from.Read(state, first, std::min(kPiece, state.num_elements - first)));
+    *digest += digester.OfBytes(
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()),
+        StateBytes(state.dtype, first));
+    KAON_RETURN_IF_ERROR(writer.Append(bytes));
   }
   return absl::OkStatus();
 }
 
-// Returns the digest of state before any step: zero bytes in every slot, no update counted.
-uint64_t FreshStateDigest(const v1::RegisterBody& registration, uint32_t id) {
-  const v1::JobDefinition& job = registration.definition();
-  const v1::ParameterSpec& parameter = job.parameters(static_cast<int>(id));
-  uint64_t digest = kernels::FactDigest(id, kernels::kUpdatesSlot, 0) +
-                    kernels::FactDigest(id, kernels::kPositionSlot, kPosition);
-  if (parameter.frozen()) return digest;
-  const v1::ParameterPlacement& placement =
-      registration.placement().parameters(static_cast<int>(id));
-  const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-  const std::vector<kernels::StateSlot> slots = kernels::StateSlots(
-      job::RuleConfigOf(job.groups(job::GroupIndex(job, placement.group())), parameter, placement),
-      shape);
-  const std::vector<std::byte> zeros(kPiece);
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const kernels::TensorDigester digester(id, static_cast<uint32_t>(i) + 1);
-    const auto num_bytes = static_cast<uint64_t>(slots[i].num_bytes);
-    for (uint64_t first = 0; first < num_bytes; first += kPiece) {
-      const uint64_t size = std::min(kPiece, num_bytes - first);
-      digest += digester.OfBytes(absl::MakeConstSpan(zeros).first(size), first);
-    }
+// Holds the checked sources of an import.
+struct Sources {
+  const WeightSources& weights;
+  const ImportedState& state;
+  const std::vector<StateTensor>& tensors;
+};
+
+PartWriter::Options PartOptions(const CheckpointFacts& facts, const ImportedState& state) {
+  PartWriter::Options options;
+  options.id = facts.id;
+  options.part.set_num_shards(1);
+  options.part.set_job(facts.registration.definition().name());
+  options.part.set_timeline(kTimeline);
+  options.part.set_position(kPosition);
+  for (int id = 0; id < facts.registration.definition().parameters_size(); ++id) {
+    v1::CheckpointParameter& counted = *options.part.add_parameters();
+    counted.set_parameter_id(static_cast<uint32_t>(id));
+    counted.set_updates_applied(state.updates_applied(static_cast<uint32_t>(id)));
   }
-  return digest;
+  options.written_by = WrittenByImport();
+  return options;
 }
 
-absl::StatusOr<v1::CheckpointPart> WritePart(const WeightSources& sources,
-                                             const CheckpointFacts& facts,
+absl::StatusOr<v1::CheckpointPart> WritePart(const Sources& from, const CheckpointFacts& facts,
                                              CheckpointDirectory& to) {
   const v1::JobDefinition& job = facts.registration.definition();
-  KAON_ASSIGN_OR_RETURN(const std::vector<StateTensor> states, StateTensorsOf(facts.registration));
+  std::map<std::pair<uint32_t, std::string>, const StateTensor*> state_of;
   std::vector<v1::CheckpointTensor> tensors;
-  for (const StateTensor& state : states) {
+  for (const StateTensor& state : from.tensors) {
+    state_of[{state.parameter_id, state.role}] = &state;
     v1::CheckpointTensor& tensor = tensors.emplace_back();
     tensor.set_parameter_id(state.parameter_id);
     tensor.set_role(state.role);
@@ -256,38 +224,32 @@ absl::StatusOr<v1::CheckpointPart> WritePart(const WeightSources& sources,
     tensor.set_momentum_form(state.momentum_form);
     tensor.set_num_elements(state.num_elements);
   }
-  PartWriter::Options options;
-  options.id = facts.id;
-  options.part.set_num_shards(1);
-  options.part.set_job(job.name());
-  options.part.set_timeline(kTimeline);
-  options.part.set_position(kPosition);
-  uint64_t state = 0;
-  for (int id = 0; id < job.parameters_size(); ++id) {
-    options.part.add_parameters()->set_parameter_id(static_cast<uint32_t>(id));
-    state += FreshStateDigest(facts.registration, static_cast<uint32_t>(id));
-  }
-  options.written_by = WrittenByImport();
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
-                        PartWriter::Create(to, job, std::move(options), std::move(tensors)));
+  KAON_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PartWriter> writer,
+      PartWriter::Create(to, job, PartOptions(facts, from.state), std::move(tensors)));
   uint64_t weights = 0;
+  uint64_t state = 0;
   while (const v1::CheckpointTensor* tensor = writer->tensor()) {
     const uint32_t id = tensor->parameter_id();
     KAON_RETURN_IF_ERROR(
         tensor->role() == kWeightRole
-            ? CopyWeights(sources, job.parameters(static_cast<int>(id)), id, *writer, &weights)
-            : AppendZeros(StateBytes(tensor->dtype(), tensor->num_elements()), *writer));
+            ? CopyWeights(from.weights, job.parameters(static_cast<int>(id)), id, *writer, &weights)
+            : CopyState(from.state, *state_of.at({id, tensor->role()}), *writer, &state));
   }
   KAON_ASSIGN_OR_RETURN(v1::CheckpointPart part, writer->Finish());
+  for (const v1::CheckpointParameter& counted : part.parameters()) {
+    const uint32_t id = counted.parameter_id();
+    state += kernels::FactDigest(id, kernels::kUpdatesSlot, counted.updates_applied()) +
+             kernels::FactDigest(id, kernels::kPositionSlot, kPosition);
+  }
   part.set_weights_digest(weights);
   part.set_state_digest(weights + state);
   return part;
 }
 
-absl::StatusOr<v1::CheckpointManifest> Write(const WeightSources& sources,
-                                             const CheckpointFacts& facts,
+absl::StatusOr<v1::CheckpointManifest> Write(const Sources& from, const CheckpointFacts& facts,
                                              CheckpointDirectory& to) {
-  KAON_ASSIGN_OR_RETURN(const v1::CheckpointPart part, WritePart(sources, facts, to));
+  KAON_ASSIGN_OR_RETURN(const v1::CheckpointPart part, WritePart(from, facts, to));
   KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, BuildManifest(facts, {part}));
   KAON_RETURN_IF_ERROR(to.Commit(manifest));
   return manifest;
@@ -302,13 +264,17 @@ absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1:
   KAON_ASSIGN_OR_RETURN(const v1::RegisterBody registration, Register(job));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsReader> reader,
                         SafetensorsReader::Open(file, kImportedFiles));
-  const WeightSources sources(registration.definition(), *reader);
-  KAON_RETURN_IF_ERROR(CheckNames(file, registration.definition(), sources));
+  const WeightSources weights(registration.definition(), *reader);
+  KAON_ASSIGN_OR_RETURN(const std::vector<StateTensor> tensors, StateTensorsOf(registration));
+  ImportedState state(registration, tensors, *reader);
+  KAON_RETURN_IF_ERROR(CheckNames(file, registration.definition(), weights, state));
+  KAON_RETURN_IF_ERROR(state.ReadUpdates());
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> ids, to.List());
   if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", id, " is there"));
   }
-  absl::StatusOr<v1::CheckpointManifest> manifest = Write(sources, FactsOf(id, registration), to);
+  absl::StatusOr<v1::CheckpointManifest> manifest =
+      Write({weights, state, tensors}, FactsOf(id, registration, state.most_updates()), to);
   // Files of this id without a manifest may belong to another import.
   if (!manifest.ok() && !absl::IsAlreadyExists(manifest.status())) {
     // Report the first error, and ignore errors of the cleanup.

@@ -11,6 +11,7 @@
 #include "kernels/reduce/digest.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/state_dtype.h"
 
 namespace kaon::checkpoint {
 
@@ -23,11 +24,6 @@ v1::MomentumForm FormOf(const v1::ParameterGroup& group, const std::string& role
   if (group.rule() == v1::RULE_MUON) return group.muon().momentum_form();
   // Matches torch's SGD ([G1]), which adds the gradient, dampened or not.
   return v1::MOMENTUM_FORM_SUM;
-}
-
-// The wire's enumerators are those of kernels, plus 1.
-v1::StateDType FromKernels(kernels::StateDType dtype) {
-  return static_cast<v1::StateDType>(static_cast<int>(dtype) + 1);
 }
 
 absl::Status AddSlots(const v1::JobDefinition& job, const v1::ParameterPlacement& placement,
@@ -87,8 +83,7 @@ absl::StatusOr<std::vector<StateTensor>> StateTensorsOf(const v1::RegisterBody& 
 
 uint64_t StateBytes(v1::StateDType dtype, uint64_t num_elements) {
   return static_cast<uint64_t>(
-      kernels::StateBytes(static_cast<kernels::StateDType>(static_cast<int>(dtype) - 1),
-                          static_cast<int64_t>(num_elements)));
+      kernels::StateBytes(ToKernels(dtype), static_cast<int64_t>(num_elements)));
 }
 
 bool IsInGroups(v1::StateDType dtype) {

@@ -12,6 +12,7 @@ kaon.Optimizer needs torch; everything else works with numpy arrays alone.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ._library import library as _library_of
@@ -32,6 +33,9 @@ __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "Da
            "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "library_version", "local_cluster"]
 
 
+_SUBMODULES = ("admin", "migrate", "plot")
+
+
 def library_version() -> str:
     """Returns the version of libkaon.so."""
     return _library_of().kaon_version().decode()
@@ -43,4 +47,6 @@ def __getattr__(name: str) -> Any:
         from .optimizer import Optimizer
 
         return Optimizer
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module kaon has no attribute {name}")

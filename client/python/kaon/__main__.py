@@ -1,13 +1,15 @@
-"""`python3 -m kaon doctor`: what this package finds, and whether a cluster answers."""
+"""`python3 -m kaon`: doctor says what this package finds, and whether a cluster answers; import-torch and export-torch
+convert checkpoints."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 import subprocess
 import sys
 import time
-from typing import List, Optional
+from typing import Any, List, Optional
 
 from . import Client, Error, __version__, library_version
 from ._library import library
@@ -51,14 +53,7 @@ def _cluster(options: argparse.Namespace) -> None:
                      f"{len(job.parameters)} parameters; a round trip takes {(time.monotonic() - start) * 1000:.1f} ms")
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m kaon")
-    parser.add_argument("command", choices=["doctor"])
-    parser.add_argument("--endpoints", help="host:port,... of the coordinators (default: the environment)")
-    parser.add_argument("--tls-dir", help="directory of ca.crt and the worker's certificate")
-    parser.add_argument("--job", help="also a round trip for this job")
-    parser.add_argument("--timeout", type=float, default=5, help="seconds for the connection (default 5)")
-    options = parser.parse_args(arguments)
+def _doctor(options: argparse.Namespace) -> int:
     _line("package", f"kaon {__version__}, Python {platform.python_version()}, numpy {_version_of('numpy')}, "
                      f"torch {_version_of('torch')}")
     failed = False
@@ -74,6 +69,77 @@ def main(arguments: Optional[List[str]] = None) -> int:
             failed = True
             _line(what, f"FAILED: {type(error).__name__}: {error}")
     return 1 if failed else 0
+
+
+def _import_torch(options: argparse.Namespace) -> int:
+    from . import migrate
+
+    fields = dict(options.fields)
+    fields.update((name, getattr(options, name)) for name in ("preset", "lr", "weight_decay")
+                  if getattr(options, name) is not None)
+    names = None
+    if options.names is not None:
+        with open(options.names, encoding="utf-8") as file:
+            names = file.read().split()
+    made = migrate.import_torch(
+        options.file, options.checkpoint_dir, options.id, job=options.job, definition=options.definition,
+        momentum_form=options.momentum_form, model_key=options.model_key, optimizer_keys=options.optimizer_key,
+        names=names, exclude=options.exclude, weights_only=options.weights_only, **fields)
+    print(f"checkpoint {made.id} of job {made.job}: {made.bytes} bytes; kaonctl checkpoint restore {made.id} starts it")
+    return 0
+
+
+def _export_torch(options: argparse.Namespace) -> int:
+    from . import migrate
+
+    content = migrate.export_torch(options.checkpoint_dir, options.id, options.out)
+    rules = ", ".join(content["optimizers"]) or "no rule"
+    print(f"{options.out}: {len(content['model'])} parameters, state of {rules}")
+    return 0
+
+
+def _add_migrations(commands: Any) -> None:
+    command = commands.add_parser("import-torch", help="make a checkpoint of Kaon from a file of torch.save")
+    command.add_argument("file", help="weights, and perhaps optimizers; nothing in it is executed")
+    command.add_argument("--checkpoint-dir", required=True, help="the directory of the cluster's checkpoints")
+    command.add_argument("--id", required=True, help="id of the new checkpoint")
+    command.add_argument("--job", help="name of the job, which has the preset and fields below")
+    command.add_argument("--definition", help="or a file with the job's definition, .json or .textproto")
+    command.add_argument("--preset")
+    command.add_argument("--lr", type=float)
+    command.add_argument("--weight-decay", type=float)
+    command.add_argument("--fields", type=json.loads, default={}, help="further fields of JobDefinition, as JSON")
+    command.add_argument("--momentum-form", choices=["ema", "sum"], default="ema", help="of Muon's buffers in the file")
+    command.add_argument("--model-key", help="where the weights are, such as model or a/b")
+    command.add_argument("--optimizer-key", action="append", help="where an optimizer's state_dict is; may be repeated")
+    command.add_argument("--names", help="a file with the name of each parameter of the optimizers, in their order")
+    command.add_argument("--exclude", action="append", default=[], metavar="PATTERN",
+                         help="buffers and frozen weights to leave out, such as '*.running_mean'; may be repeated")
+    command.add_argument("--weights-only", action="store_true", help="leave out the optimizers")
+    command.set_defaults(run=_import_torch)
+    command = commands.add_parser("export-torch", help="write a checkpoint of Kaon as a file of torch.save")
+    command.add_argument("id")
+    command.add_argument("--checkpoint-dir", required=True)
+    command.add_argument("--out", required=True, help="the file to write")
+    command.set_defaults(run=_export_torch)
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m kaon")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    doctor = commands.add_parser("doctor", help="what this package finds, and whether a cluster answers")
+    doctor.add_argument("--endpoints", help="host:port,... of the coordinators (default: the environment)")
+    doctor.add_argument("--tls-dir", help="directory of ca.crt and the worker's certificate")
+    doctor.add_argument("--job", help="also a round trip for this job")
+    doctor.add_argument("--timeout", type=float, default=5, help="seconds for the connection (default 5)")
+    doctor.set_defaults(run=_doctor)
+    _add_migrations(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except Error as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

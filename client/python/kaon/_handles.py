@@ -105,7 +105,8 @@ def new_handle(kind: str, function: str, owner: Optional[Handle], *arguments: An
 
 def interruptible(call: Callable[[], Any]) -> Any:
     """Returns call(), which may block for long in the library. On the main thread it runs on a thread of its own, so
-    that Ctrl-C is seen at once. That thread ends with its deadline, and what it returns is dropped."""
+    that Ctrl-C is seen at once. That thread ends with its deadline, and what it returns is dropped. What `call` refers
+    to lives as long."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     outcome: List[Any] = []
@@ -119,8 +120,14 @@ def interruptible(call: Callable[[], Any]) -> Any:
             failure.append(error)
         done.set()
 
-    threading.Thread(target=run, name="kaon-call", daemon=True).start()
-    done.wait()
+    try:
+        threading.Thread(target=run, name="kaon-call", daemon=True).start()
+    except RuntimeError:
+        # The interpreter ends, and starts no thread.
+        return call()
+    # A signal that comes just before a wait does not end it.
+    while not done.wait(_SLICE_MS / 1000):
+        pass
     if failure:
         raise failure[0]
     return outcome[0]
@@ -147,6 +154,7 @@ class Future:
 
     def wait(self) -> None:
         """Waits for the result. Ctrl-C cancels the operation and waits until it no longer uses its memory."""
+        check_not_forked()
         try:
             while not self._wait(_SLICE_MS):
                 pass

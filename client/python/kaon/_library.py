@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from ctypes import (POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p)
 from pathlib import Path
 from typing import Iterator, List
@@ -70,6 +71,9 @@ STRUCTS = {"kaon_tensor": Tensor, "kaon_client_options": ClientOptions, "kaon_pr
            "kaon_finish_options": FinishOptions, "kaon_norm": Norm, "kaon_step_record": StepRecord,
            "kaon_transfer_totals": TransferTotals}
 
+# Packs a Tensor: filling a Structure field by field takes longer.
+PACKED_TENSOR = struct.Struct("=QQII")
+
 _HANDLE = c_void_p
 _TO_HANDLE = POINTER(c_void_p)
 _STATUS = c_void_p
@@ -96,12 +100,13 @@ _FUNCTIONS = {
     "kaon_worker_loss_scale": (c_double, [_HANDLE]),
     "kaon_worker_free": (None, [_HANDLE]),
     "kaon_step_push": (_STATUS, [_HANDLE, POINTER(Tensor), c_uint32, _TO_HANDLE]),
+    "kaon_step_push_all": (_STATUS, [_HANDLE, POINTER(Tensor), c_size_t, c_uint32]),
     "kaon_step_finish": (_STATUS, [_HANDLE, POINTER(FinishOptions), _TO_HANDLE]),
     "kaon_step_free": (None, [_HANDLE]),
     "kaon_future_wait": (c_int32, [_HANDLE, c_int64]),
     "kaon_future_result": (_STATUS, [_HANDLE, POINTER(StepRecord)]),
     # Not called from here: Python waits instead.
-    "kaon_future_on_ready": (None, [_HANDLE, c_void_p, c_void_p]),
+    "kaon_future_on_ready": (_STATUS, [_HANDLE, c_void_p, c_void_p]),
     "kaon_future_cancel": (None, [_HANDLE]),
     "kaon_future_free": (None, [_HANDLE]),
 }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
-from ._library import Tensor
+from ._library import PACKED_TENSOR, Tensor
 from .errors import InvalidArgumentError
 
 FLOAT32, BFLOAT16, FLOAT16 = 1, 2, 3
@@ -55,14 +54,13 @@ def check_shape(name: str, array: Any, shape: Tuple[int, ...]) -> None:
         raise InvalidArgumentError(f"parameter {name}: shape is {list(shape_of(array))}, expecting {list(shape)}")
 
 
-def _pointer(array: Any) -> int:
-    return array.data_ptr() if is_torch(array) else array.ctypes.data
-
-
-def _is_dense(array: Any) -> bool:
+def _dense_pointer(array: Any) -> int:
+    """Returns the address of the elements, or 0 if they are not dense in host memory; also of an array without any."""
     if is_torch(array):
-        return array.device.type == "cpu" and array.layout is sys.modules["torch"].strided and array.is_contiguous()
-    return bool(array.flags.c_contiguous)
+        if array.is_cpu and array.layout is sys.modules["torch"].strided and array.is_contiguous():
+            return array.data_ptr()
+        return 0
+    return array.__array_interface__["data"][0] if array.flags.c_contiguous else 0
 
 
 def to_float32(array: Any) -> Any:
@@ -75,40 +73,56 @@ def to_float32(array: Any) -> Any:
     return numpy.ascontiguousarray(array, dtype=numpy.float32).reshape(array.shape)
 
 
-def to_read(name: str, parameter_id: int, array: Any, shape: Tuple[int, ...]) -> Tuple[Tensor, Any]:
-    """Returns the view of an array to send, and the owner of its memory: the array, or a dense copy of it."""
-    array = _as_array(array)
-    check_shape(name, array, shape)
-    dtype = dtype_of(name, array)
-    if not _is_dense(array):
-        if is_torch(array):
-            if array.layout is not sys.modules["torch"].strided:
-                array = array.to_dense()
-            array = array.detach().to("cpu").contiguous()
-        else:
-            import numpy
-
-            array = numpy.ascontiguousarray(array)
-    return Tensor(_pointer(array), math.prod(shape), dtype, parameter_id), array
-
-
-def to_write(name: str, parameter_id: int, array: Any, shape: Tuple[int, ...]) -> Tuple[Tensor, Any, bool]:
-    """Returns the view of an array to receive, the owner of its memory, and whether that is a copy whose elements
-    write_back must put into the array."""
-    check_shape(name, array, shape)
-    dtype = dtype_of(name, array)
-    target = array
-    if not is_torch(array) and not array.flags.writeable:
-        raise InvalidArgumentError(f"parameter {name}: the array is read-only")
-    is_copy = not _is_dense(target)
-    if is_copy and is_torch(target):
-        torch = sys.modules["torch"]
-        target = torch.empty(target.shape, dtype=target.dtype, device="cpu")
-    elif is_copy:
+def _dense_copy(array: Any) -> Any:
+    if not is_torch(array):
         import numpy
 
-        target = numpy.empty(target.shape, target.dtype)
-    return Tensor(_pointer(target), math.prod(shape), dtype, parameter_id), target, is_copy
+        return numpy.ascontiguousarray(array)
+    if array.layout is not sys.modules["torch"].strided:
+        array = array.to_dense()
+    return array.detach().to("cpu").contiguous()
+
+
+# What the library reads or writes: address, number of elements, dtype, parameter id.
+View = Tuple[int, int, int, int]
+
+
+def to_read(parameter: Any, array: Any) -> Tuple[View, Any]:
+    """Returns the view of an array to send, and the owner of its memory: the array, or a dense copy of it."""
+    array = _as_array(array)
+    check_shape(parameter.name, array, parameter.shape)
+    dtype = dtype_of(parameter.name, array)
+    pointer = _dense_pointer(array)
+    if not pointer:
+        array = _dense_copy(array)
+        pointer = _dense_pointer(array)
+    return (pointer, parameter.num_elements, dtype, parameter.id), array
+
+
+def to_write(parameter: Any, array: Any) -> Tuple[View, Any, bool]:
+    """Returns the view of an array to receive, the owner of its memory, and whether that is a copy whose elements
+    write_back must put into the array."""
+    check_shape(parameter.name, array, parameter.shape)
+    dtype = dtype_of(parameter.name, array)
+    if not is_torch(array) and not array.flags.writeable:
+        raise InvalidArgumentError(f"parameter {parameter.name}: the array is read-only")
+    pointer = _dense_pointer(array)
+    if pointer:
+        return (pointer, parameter.num_elements, dtype, parameter.id), array, False
+    if is_torch(array):
+        torch = sys.modules["torch"]
+        target = torch.empty(array.shape, dtype=array.dtype, device="cpu")
+    else:
+        import numpy
+
+        target = numpy.empty(array.shape, array.dtype)
+    return (_dense_pointer(target), parameter.num_elements, dtype, parameter.id), target, True
+
+
+def pack(views: Sequence[View]) -> Any:
+    """Returns a ctypes array of the views."""
+    packed = PACKED_TENSOR.pack
+    return (Tensor * len(views)).from_buffer_copy(b"".join([packed(*view) for view in views]))
 
 
 def write_back(array: Any, received: Any) -> None:

@@ -24,14 +24,14 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _handles, _library
 from ._handles import Future, Handle, call, interruptible, new_handle
 from ._library import library
-from ._tensors import to_float32, to_read, to_write, write_back
+from ._tensors import View, pack, to_float32, to_read, to_write, write_back
 from .definition import Parameter, Shapes, definition_json
-from .errors import DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
+from .errors import CancelledError, DeadlineExceededError, InvalidArgumentError, UnavailableError
 
 _TRANSPORTS = {"auto": 0, "grpc": 1, "shm": 2}
 
@@ -107,6 +107,31 @@ def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
     return os.path.join(tls_dir, "ca.crt"), os.path.join(tls_dir, name + ".crt"), os.path.join(tls_dir, name + ".key")
 
 
+class _Joins:
+    """The joins of one rank by this process. An interrupted one goes on in the library until its deadline. So the next
+    one waits for it, and would otherwise lose the rank to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Of the newest join, unless that was interrupted.
+        self._newest: Optional[object] = None
+
+    def run(self, join: Callable[[], Handle]) -> Handle:
+        this = self._newest = object()
+
+        def claim() -> Handle:
+            with self._lock:
+                if self._newest is not this:
+                    raise CancelledError("another join of this rank has replaced this one")
+                return join()
+        try:
+            return interruptible(claim)
+        except BaseException:
+            if self._newest is this:
+                self._newest = None
+            raise
+
+
 class Client:
     """A connection to a cluster. Without endpoints: the innermost kaon.local_cluster(), or else the environment
     variables KAON_ENDPOINTS, KAON_TLS_DIR and KAON_RANK, or KAON_DIR.
@@ -154,6 +179,8 @@ class Client:
         _handles.note_connected()
         # Its jobs, workers and steps: they keep connections open.
         self._children: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+        # By job and rank.
+        self._joins: Dict[Tuple[str, int], _Joins] = {}
         _open_clients.add(self)
 
     def register(self, name: str, parameters: Shapes, **fields: Any) -> "Job":
@@ -181,11 +208,14 @@ class Client:
 
     def close(self) -> None:
         """Cancels what runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call
-        it."""
+        it. Ctrl-C ends the wait, and the rest is done by another thread."""
         _open_clients.discard(self)
-        self._handle.close()
-        for child in list(self._children):
-            child.close()
+
+        def close() -> None:
+            self._handle.close()
+            for child in list(self._children):
+                child.close()
+        interruptible(close)
 
     def __enter__(self) -> "Client":
         return self
@@ -223,9 +253,10 @@ class Job:
         routes = self.description["routes"]
         for id, spec in enumerate(self.description["definition"]["parameters"]):
             route = routes[id]
+            shape = tuple(int(size) for size in spec.get("shape", ()))
             self.parameters.append(Parameter(
-                spec["name"], tuple(int(size) for size in spec.get("shape", ())), id, route["group"], route["reason"],
-                route["shard"], spec.get("frozen", False), spec.get("tied_to", "")))
+                spec["name"], shape, id, route["group"], route["reason"], route["shard"], spec.get("frozen", False),
+                spec.get("tied_to", ""), math.prod(shape)))
         self._by_name = {parameter.name: parameter for parameter in self.parameters}
 
     @property
@@ -235,9 +266,10 @@ class Job:
 
     def parameter(self, name: str) -> Parameter:
         """InvalidArgumentError if the job has no parameter of that name."""
-        if name not in self._by_name:
+        parameter = self._by_name.get(name)
+        if parameter is None:
             raise InvalidArgumentError(f"job {self.name} has no parameter {name}")
-        return self._by_name[name]
+        return parameter
 
     def refresh(self) -> Progress:
         """Asks the coordinator. DataLossError if the job stopped."""
@@ -266,9 +298,10 @@ class Job:
                     raise
 
     def join(self, rank: int = 0) -> "Worker":
-        """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError."""
-        return Worker(self, interruptible(
-            lambda: new_handle("worker", "kaon_job_join", self._handle, rank)), rank)
+        """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError. After Ctrl-C a further
+        join of the rank waits until the interrupted one has ended."""
+        joins = self.client._joins.setdefault((self.name, rank), _Joins())
+        return Worker(self, joins.run(lambda: new_handle("worker", "kaon_job_join", self._handle, rank)), rank)
 
     def pull(self, step: int, weights: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
         """Reads version `step` of the weights into arrays, by name, and returns them; 0 is the initial version.
@@ -282,19 +315,19 @@ class Job:
 
     def start_pull(self, step: int, weights: Mapping[str, Any]) -> Callable[[], None]:
         """As pull, but returns at once; call what it returns to wait for the weights."""
-        by_dtype: Dict[int, List[_library.Tensor]] = {}
+        by_dtype: Dict[int, List[View]] = {}
         kept, copies = [], []
         for name, array in weights.items():
-            parameter = self.parameter(name)
-            tensor, owner, is_copy = to_write(name, parameter.id, array, parameter.shape)
-            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+            view, owner, is_copy = to_write(self.parameter(name), array)
+            # The third is the dtype.
+            by_dtype.setdefault(view[2], []).append(view)
             kept.append(owner)
             if is_copy:
                 copies.append((array, owner))
         futures = []
-        for tensors in by_dtype.values():
-            raw = (_library.Tensor * len(tensors))(*tensors)
-            futures.append(Future(new_handle("future", "kaon_job_pull", self._handle, step, raw, len(tensors)),
+        for views in by_dtype.values():
+            raw = pack(views)
+            futures.append(Future(new_handle("future", "kaon_job_pull", self._handle, step, raw, len(raw)),
                                   (kept, raw)))
 
         def finish() -> None:
@@ -313,6 +346,8 @@ class Worker:
         self.rank = rank
         self._handle = handle
         job.client._children.add(handle)
+        # The newest step that the library knows to be decided.
+        self._decided_step: Optional[int] = None
 
     @property
     def loss_scale(self) -> float:
@@ -323,15 +358,15 @@ class Worker:
     def load_weights(self, weights: Mapping[str, Any]) -> None:
         """Loads version 0 of all weights, by name. Rank 0 of a job without weights calls it once;
         FailedPreconditionError otherwise."""
-        tensors, kept = [], []
+        views, kept = [], []
         for parameter in self.job.parameters:
             if parameter.name not in weights:
                 raise InvalidArgumentError(f"parameter {parameter.name} has no weights")
-            tensor, owner = to_read(parameter.name, parameter.id, to_float32(weights[parameter.name]), parameter.shape)
-            tensors.append(tensor)
+            view, owner = to_read(parameter, to_float32(weights[parameter.name]))
+            views.append(view)
             kept.append(owner)
-        raw = (_library.Tensor * len(tensors))(*tensors)
-        Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(tensors)),
+        raw = pack(views)
+        Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(raw)),
                (kept, raw)).result()
 
     def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
@@ -342,15 +377,19 @@ class Worker:
         raw = (_library.GroupFactor * len(factors))(*factors)
         options = _library.BeginOptions(ctypes.sizeof(_library.BeginOptions), step, token_weight, lr_multiplier, raw,
                                         len(factors), micro_batches)
-        return Step(self, new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options)))
+
+        def begin() -> Handle:
+            return new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options))
+        # The library asks the coordinator if the step is not the one that it expects, which may take until a deadline.
+        is_next = self._decided_step is not None and step == self._decided_step + 1
+        return Step(self, begin() if is_next else interruptible(begin))
 
     def run_step(self, step: int, gradients: Mapping[str, Any], weights: Optional[Mapping[str, Any]] = None, *,
                  loss: Optional[float] = None, **options: Any) -> StepRecord:
         """Runs a whole step: pushes the gradients, waits for the decision, and pulls the new weights into `weights`.
         A parameter without an entry in `gradients` has no gradient in this step. `options` are those of begin."""
         with self.begin(step, **options) as open_step:
-            for name, gradient in gradients.items():
-                open_step.push(name, gradient)
+            open_step.push_all(gradients)
             record = open_step.finish(loss=loss)
         if weights is not None:
             self.job.pull(step, weights)
@@ -370,28 +409,36 @@ class Step:
         self._lock = threading.Lock()
         # Set by finish().
         self._decided: Optional[Future] = None
-        # Memory that the library reads, by parameter id.
-        self._kept: Dict[int, List[Any]] = {}
+        # Memory that the library reads, and the ids of the parameters that have a gradient.
+        self._kept: List[Any] = []
+        self._pushed: Set[int] = set()
 
     def push(self, name: str, gradient: Any, micro_batch: int = 0) -> None:
         """Queues a gradient and returns at once. InvalidArgumentError names a wrong parameter, shape or dtype."""
-        parameter = self._worker.job.parameter(name)
-        tensor, owner = to_read(name, parameter.id, gradient, parameter.shape)
+        self.push_all({name: gradient}, micro_batch)
+
+    def push_all(self, gradients: Mapping[str, Any], micro_batch: int = 0) -> None:
+        """Queues gradients by name, as push does, in less time. If one is refused, others may be queued: close the
+        step."""
+        job = self._worker.job
+        views, owners = [], []
+        for name, gradient in gradients.items():
+            view, owner = to_read(job.parameter(name), gradient)
+            views.append(view)
+            owners.append(owner)
+        raw = pack(views)
         with self._lock:
-            self._kept.setdefault(parameter.id, []).append(owner)
-        try:
-            call("kaon_step_push", self._handle, ctypes.byref(tensor), micro_batch, None)
-        except Error:
-            with self._lock:
-                self._kept[parameter.id] = [one for one in self._kept[parameter.id] if one is not owner]
-            raise
+            self._kept.append(owners)
+        call("kaon_step_push_all", self._handle, raw, len(raw), micro_batch)
+        with self._lock:
+            self._pushed.update(view[3] for view in views)
 
     def finish(self, *, loss: Optional[float] = None) -> StepRecord:
         """Waits for the decision. Parameters that were not pushed have no gradient in this step. Errors:
         DeadlineExceededError, DataLossError (the job stopped), AbortedError (another process has this rank),
         FailedPreconditionError (the job went back to a checkpoint)."""
         missing = [parameter.id for parameter in self._worker.job.parameters
-                   if not self._kept.get(parameter.id) and not parameter.frozen]
+                   if parameter.id not in self._pushed and not parameter.frozen]
         ids = (ctypes.c_uint32 * len(missing))(*missing)
         # A loss that is not finite is none: the gradients decide whether the step is skipped.
         reported = math.nan if loss is None or not math.isfinite(loss) else float(loss)
@@ -399,6 +446,7 @@ class Step:
         future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self._kept)
         self._decided = future
         record = _record_of(future.record())
+        self._worker._decided_step = record.step
         self.close()
         return record
 
@@ -409,8 +457,15 @@ class Step:
             # The handle of a finished step waits for nothing.
             future.cancel()
             future.wait()
-        self._handle.close()
-        self._kept = {}
+
+        def close() -> None:
+            self._handle.close()
+            self._kept = []
+        # The handle of a step that was not finished waits until the library no longer reads its arrays.
+        if future is None:
+            interruptible(close)
+        else:
+            close()
 
     def __enter__(self) -> "Step":
         return self

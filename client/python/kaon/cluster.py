@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Optional, Tuple
 
 from . import client as _client
+from ._kaonctl import program_in
 from ._library import checkout, prefixes
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 
@@ -29,7 +30,7 @@ def find_programs() -> Tuple[Path, Path]:
     $KAON_BINARIES names the folder; otherwise it is this checkout's, or that of the installation."""
     script = checkout() / "deploy" / "local_cluster.sh"
     binaries = Path(os.environ.get("KAON_BINARIES") or checkout() / ".bazel" / "bin")
-    if script.exists() and _program(binaries, "shard/kaon-shard").exists():
+    if script.exists() and program_in(binaries, "shard/kaon-shard").exists():
         return script, binaries
     for prefix in prefixes():
         script = prefix / "share" / "kaon" / "deploy" / "local_cluster.sh"
@@ -37,12 +38,6 @@ def find_programs() -> Tuple[Path, Path]:
             return script, Path(os.environ.get("KAON_BINARIES") or prefix / "bin")
     raise NotFoundError("no Kaon programs are found: install Kaon (deploy/install.sh), or name its prefix in "
                         "KAON_PREFIX, or the folder of the programs in KAON_BINARIES")
-
-
-def _program(binaries: Path, name: str) -> Path:
-    """`name` is the program's place below server/ of a bazel-bin."""
-    built = binaries / "server" / name
-    return built if built.exists() else binaries / Path(name).name
 
 
 def _claim(directory: Path) -> None:
@@ -58,7 +53,8 @@ def _claim(directory: Path) -> None:
 class LocalCluster:
     """One coordinator and some shards on loopback addresses, with certificates of their own. They end with close(),
     at the end of the `with`, or when this process ends in any way. Clients are closed with them, and data is
-    removed. Checkpoints stay if `directory` is named. Inside the `with`, kaon.Client() and kaon.Optimizer use this cluster."""
+    removed. Checkpoints stay if `directory` is named. Inside the `with`, kaon.Client(), kaon.Optimizer and
+    kaon.admin.Cluster() use this cluster."""
 
     def __init__(self, shards: int = 2, directory: Optional[str] = None) -> None:
         if shards < 1:
@@ -67,17 +63,18 @@ class LocalCluster:
         self._owns_directory = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
         _claim(self.directory)
-        self._kaonctl = _program(binaries, "admin_cli/kaonctl")
+        self._kaonctl = program_in(binaries, "admin_cli/kaonctl")
         command = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any", "--binaries",
                    str(binaries)]
-        checkpoints = self.directory / "checkpoints"
-        checkpoints.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Where its checkpoints are.
+        self.checkpoint_dir = Path(os.environ.get("KAON_CHECKPOINT_DIR") or self.directory / "checkpoints")
+        self.checkpoint_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._log = tempfile.TemporaryFile()
         self._owner = os.getpid()
         # In a session of its own: Ctrl-C in a terminal is for this process, which then ends the servers.
         self._process: Optional[subprocess.Popen] = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True,
-            env={"KAON_CHECKPOINT_DIR": str(checkpoints), **os.environ})
+            env={**os.environ, "KAON_CHECKPOINT_DIR": str(self.checkpoint_dir)})
         atexit.register(self.close)
         try:
             self._wait_serving(self._process.stdout)

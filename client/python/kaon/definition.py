@@ -54,6 +54,7 @@ class Parameter:
     shard: int
     frozen: bool
     tied_to: str
+    num_elements: int
 
 
 def with_enums(value: Any, parent: str = "") -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Type
+from typing import Any, Dict, Type
 
 
 class Error(Exception):
@@ -14,6 +14,8 @@ class Error(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        # Of kaon.admin: the part of the answer that is known.
+        self.partial: Any = None
 
 
 class CancelledError(Error):
@@ -109,3 +111,9 @@ _BY_CODE: Dict[int, Type[Error]] = {
 def error_of(code: int, message: str) -> Error:
     """Returns the exception of a code."""
     return _BY_CODE.get(code, UnknownError)(message)
+
+
+def class_named(code: str) -> Type[Error]:
+    """Returns the class of a code by its canonical name, such as NOT_FOUND."""
+    name = code.title().replace("_", "") + "Error"
+    return next((cls for cls in _BY_CODE.values() if cls.__name__ == name), UnknownError)

@@ -89,15 +89,21 @@ class Optimizer(torch.optim.Optimizer):
         self._init_step()
         self.pull()
 
+    def _set_base(self) -> None:
+        """Takes the settings of the groups, which the param_groups' values are compared with."""
+        self._base_lr: Dict[str, float] = {name: float(group.get("lr", 0)) for name, group in self.job.groups.items()}
+        self._base_decay: Dict[str, float] = {name: float(group.get("weight_decay", 0))
+                                              for name, group in self.job.groups.items()}
+
     def _init_groups(self) -> None:
         """One param_group for each group that has parameters."""
-        self._base_lr: Dict[str, float] = {name: float(group.get("lr", 0)) for name, group in self.job.groups.items()}
+        self._set_base()
         members: Dict[str, List[torch.Tensor]] = {name: [] for name in self._base_lr}
         for name, parameter in self._trained:
             members[self.job.parameter(name).group].append(parameter)
         self._may_add_groups = True
         super().__init__([{"params": params, "name": name, "lr": self._base_lr[name],
-                           "weight_decay": float(self.job.groups[name].get("weight_decay", 0))}
+                           "weight_decay": self._base_decay[name]}
                           for name, params in members.items() if params], {"lr": 0.0, "weight_decay": 0.0})
         self._may_add_groups = False
 
@@ -131,7 +137,7 @@ class Optimizer(torch.optim.Optimizer):
                 return
             if self._hook_error is None:
                 try:
-                    self._push(index)
+                    self._push([index])
                 except Error as error:
                     self._hook_error = error
 
@@ -140,7 +146,7 @@ class Optimizer(torch.optim.Optimizer):
         factors = {}
         for group in self.param_groups:
             base, lr = self._base_lr[group["name"]], float(group["lr"])
-            decay = float(self.job.groups[group["name"]].get("weight_decay", 0))
+            decay = self._base_decay[group["name"]]
             if float(group["weight_decay"]) != decay:
                 raise InvalidArgumentError(f"group {group['name']}: weight_decay is {group['weight_decay']}, but the "
                                            f"job's is {decay}: change it with kaonctl group set")
@@ -152,15 +158,18 @@ class Optimizer(torch.optim.Optimizer):
             factors[group["name"]] = lr / base
         return {"token_weight": float(self.token_weight), "group_multipliers": factors}
 
-    def _push(self, index: int) -> None:
-        name, parameter = self._trained[index]
-        gradient = parameter.grad
-        assert gradient is not None
+    def _push(self, indices: List[int]) -> None:
+        gradients = {}
+        for index in indices:
+            name, parameter = self._trained[index]
+            gradients[name] = parameter.grad
         if self._open is None:
             self._begun_with = self._options()
             self._open = self.worker.begin(self.applied_step + 1, **self._begun_with)
-        self._open.push(name, gradient)
-        self._pushed[index] = (gradient, gradient._version)
+        self._open.push_all(gradients)
+        for index, gradient in zip(indices, gradients.values()):
+            assert gradient is not None
+            self._pushed[index] = (gradient, gradient._version)
 
     def _is_current(self) -> bool:
         """Whether the open step sends the gradients as they are now, with the options as they are now."""
@@ -184,9 +193,10 @@ class Optimizer(torch.optim.Optimizer):
                 raise error
             if self._open is not None and not self._is_current():
                 self._drop_step()
-            for index, (_, parameter) in enumerate(self._trained):
-                if parameter.grad is not None and index not in self._pushed:
-                    self._push(index)
+            rest = [index for index, (_, parameter) in enumerate(self._trained)
+                    if parameter.grad is not None and index not in self._pushed]
+            if rest:
+                self._push(rest)
             if self._open is None:
                 raise FailedPreconditionError("no parameter has a gradient: call backward() before step()")
             return self._open.finish(loss=loss)
@@ -225,6 +235,19 @@ class Optimizer(torch.optim.Optimizer):
                           stacklevel=2)
         return loss
 
+    def refresh_groups(self) -> None:
+        """Takes the learning rates and weight decays of the job as they are now, after `kaonctl group set`. The shards
+        use them from their next step on in any case, times each param_group's lr / the lr that the optimizer knows. A
+        param_group keeps that factor. A scheduler later sets the lr that it says."""
+        factors = {name: group["lr"] / self._base_lr[name] if self._base_lr[name] else 1.0
+                   for name, group in ((group["name"], group) for group in self.param_groups)}
+        self.job = self.client.attach(self.job.name)
+        self._set_base()
+        for group in self.param_groups:
+            name = group["name"]
+            group["lr"] = self._base_lr[name] * factors[name]
+            group["weight_decay"] = self._base_decay[name]
+
     def pull(self) -> None:
         """Reads the weights of `applied_step` into the parameters."""
         try:
@@ -240,6 +263,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._read(now.applied_step)
         self.timeline, self.applied_step = now.timeline, now.applied_step
+        # The checkpoint may be older than a change of groups.
+        self.refresh_groups()
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
     def _read(self, step: int) -> None:

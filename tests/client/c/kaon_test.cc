@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -51,15 +53,22 @@ class KaonTest : public ::testing::Test {
     kaon_client_free(client_);
   }
 
-  // Connects, registers kDefinition, joins as rank 0 and loads weights of ones.
-  void Attach() {
+  // Connects, registers the job, joins as rank 0 and loads weights of ones.
+  void Attach(const std::string& definition = kDefinition) {
     ASSERT_EQ(TextOf(kaon_client_connect(&options_, &client_)), "0 ");
-    ASSERT_EQ(TextOf(kaon_client_register(client_, kDefinition, &job_)), "0 ");
+    ASSERT_EQ(TextOf(kaon_client_register(client_, definition.c_str(), &job_)), "0 ");
     ASSERT_EQ(TextOf(kaon_job_join(job_, 0, &worker_)), "0 ");
     kaon_future* loaded = nullptr;
     ASSERT_EQ(TextOf(kaon_worker_load_weights(worker_, &weights_, 1, &loaded)), "0 ");
     ASSERT_EQ(TextOf(kaon_future_result(loaded, nullptr)), "0 ");
     kaon_future_free(loaded);
+  }
+
+  // The other rank never joins.
+  void AttachWithTwoRanks() {
+    std::string two_ranks = kDefinition;
+    two_ranks.replace(two_ranks.find("\"world_size\": 1"), 15, "\"world_size\": 2");
+    Attach(two_ranks);
   }
 
   kaon_step* Begin(uint64_t number) {
@@ -164,9 +173,11 @@ TEST_F(KaonTest, CallsBackOnceWhenTheStepIsDecided) {
   EXPECT_EQ(kaon_future_wait(decided, -1), 1);
   int calls = 0;
   // There is a result, so the call is now.
-  kaon_future_on_ready(
-      decided, [](void* calls) { ++*static_cast<int*>(calls); }, &calls);
+  EXPECT_EQ(TextOf(kaon_future_on_ready(
+                decided, [](void* calls) { ++*static_cast<int*>(calls); }, &calls)),
+            "0 ");
   EXPECT_EQ(calls, 1);
+  EXPECT_EQ(TextOf(kaon_future_on_ready(decided, nullptr, nullptr)), "3 callback is NULL");
   auto record = Sized<kaon_step_record>();
   EXPECT_THAT(TextOf(kaon_future_result(pushed, &record)),
               HasSubstr("not one of kaon_step_finish"));
@@ -193,15 +204,13 @@ TEST_F(KaonTest, CallsBackALaterResultThoughItsFutureIsFreed) {
     CondVar changed;
     bool called = false;
   } ended;
-  kaon_future_on_ready(
-      pulled,
-      [](void* argument) {
-        Ended& ended = *static_cast<Ended*>(argument);
-        MutexLock lock(ended.mu);
-        ended.called = true;
-        ended.changed.NotifyAll();
-      },
-      &ended);
+  const auto set_called = [](void* argument) {
+    Ended& ended = *static_cast<Ended*>(argument);
+    MutexLock lock(ended.mu);
+    ended.called = true;
+    ended.changed.NotifyAll();
+  };
+  ASSERT_EQ(TextOf(kaon_future_on_ready(pulled, set_called, &ended)), "0 ");
   kaon_future_free(pulled);
   MutexLock lock(ended.mu);
   while (!ended.called) ended.changed.Wait(ended.mu);
@@ -209,16 +218,49 @@ TEST_F(KaonTest, CallsBackALaterResultThoughItsFutureIsFreed) {
   kaon_step_free(step);
 }
 
+TEST_F(KaonTest, PushesAllTensorsUntilOneIsRefused) {
+  Attach();
+  kaon_step* step = Begin(1);
+  EXPECT_EQ(TextOf(kaon_step_push_all(step, nullptr, 1, 0)), "3 tensors is NULL");
+  EXPECT_EQ(TextOf(kaon_step_push_all(step, nullptr, 0, 0)), "0 ");
+  const kaon_tensor twice[] = {weights_, weights_};
+  EXPECT_THAT(TextOf(kaon_step_push_all(step, twice, 2, 0)), HasSubstr("3 "));
+  // The first one is queued.
+  kaon_future* decided = nullptr;
+  ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
+  EXPECT_EQ(TextOf(kaon_future_result(decided, nullptr)), "0 ");
+  kaon_future_free(decided);
+  kaon_step_free(step);
+}
+
+// Waits for another rank, so that there is no result before the fork.
+TEST_F(KaonTest, AFutureHasNoResultInAForkedChild) {
+  AttachWithTwoRanks();
+  kaon_step* step = Begin(1);
+  ASSERT_EQ(TextOf(kaon_step_push(step, &weights_, 0, nullptr)), "0 ");
+  kaon_future* decided = nullptr;
+  ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
+  const pid_t child = fork();
+  if (child == 0) {
+    if (kaon_future_wait(decided, -1) != 0) _exit(1);
+    if (kaon_status_code(kaon_future_result(decided, nullptr)) != 9) _exit(2);
+    if (kaon_status_code(kaon_future_on_ready(
+            decided, [](void*) {}, nullptr)) != 9)
+      _exit(3);
+    kaon_future_cancel(decided);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  kaon_future_cancel(decided);
+  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), HasSubstr("1 "));
+  kaon_future_free(decided);
+  kaon_step_free(step);
+}
+
 TEST_F(KaonTest, CancelsAStepThatWaitsForAnotherRank) {
-  ASSERT_EQ(TextOf(kaon_client_connect(&options_, &client_)), "0 ");
-  std::string two_ranks = kDefinition;
-  two_ranks.replace(two_ranks.find("\"world_size\": 1"), 15, "\"world_size\": 2");
-  ASSERT_EQ(TextOf(kaon_client_register(client_, two_ranks.c_str(), &job_)), "0 ");
-  ASSERT_EQ(TextOf(kaon_job_join(job_, 0, &worker_)), "0 ");
-  kaon_future* loaded = nullptr;
-  ASSERT_EQ(TextOf(kaon_worker_load_weights(worker_, &weights_, 1, &loaded)), "0 ");
-  ASSERT_EQ(TextOf(kaon_future_result(loaded, nullptr)), "0 ");
-  kaon_future_free(loaded);
+  AttachWithTwoRanks();
   kaon_step* step = Begin(1);
   ASSERT_EQ(TextOf(kaon_step_push(step, &weights_, 0, nullptr)), "0 ");
   kaon_future* decided = nullptr;

@@ -157,6 +157,7 @@ class TrainingTest(unittest.TestCase):
 
     def test_6_a_forked_child_is_refused_and_ends(self):
         job = self.client.attach("numpy")
+        step = job.join(0).begin(job.refresh().applied_step + 1)
         child = os.fork()
         if child == 0:
             status = 1
@@ -164,6 +165,12 @@ class TrainingTest(unittest.TestCase):
                 cluster.client()
             except kaon.FailedPreconditionError as error:
                 status = 2 if "forked after its parent connected" not in str(error) else 0
+            try:
+                # A result that never comes.
+                step.finish()
+                status = 4
+            except kaon.FailedPreconditionError:
+                pass
             try:
                 job.refresh()
                 status = 3
@@ -212,26 +219,46 @@ class ConnectTest(unittest.TestCase):
             kaon.local_cluster(directory=str(cluster.directory))
 
 
-# Blocks for ten minutes unless it is interrupted.
+# Blocks for ten minutes unless it is interrupted. Calls to a coordinator that is stopped do.
 INTERRUPTED = """
+import os
+import signal
 import sys
-import tempfile
+import threading
 import kaon_package, kaon, numpy
-what, endpoints, tls_dir = sys.argv[1:]
+what, endpoints, tls_dir, coordinator = sys.argv[1:]
 weights = {"w": numpy.zeros(3, numpy.float32)}
-client = kaon.Client(endpoints, tls_dir=tls_dir)
+client = kaon.Client(endpoints, tls_dir=tls_dir, call_deadline=600)
 job = client.register("two-ranks", weights, preset="adamw", world_size=2)
+if what == "begin":
+    worker = job.join(0)
+if what in ("join", "begin", "refresh"):
+    os.kill(int(coordinator), signal.SIGSTOP)
 if what == "finish":
     worker = job.join(0)
     worker.load_weights(weights)
     step = worker.begin(1)
     step.push("w", weights["w"])
-try:
+gate = threading.Event()
+def tell():
+    gate.wait()
     print("waiting", flush=True)
+threading.Thread(target=tell).start()
+# So the other thread runs, and prints, once this one has released the GIL in the call below.
+sys.setswitchinterval(1000)
+try:
+    gate.set()
     if what == "connect":
         kaon.Client("127.0.0.1:1", call_deadline=600)
     elif what == "weights":
         job.wait_for_weights(600)
+    elif what == "refresh":
+        job.refresh()
+    elif what == "join":
+        job.join(0)
+    elif what == "begin":
+        # The library expects 1, and asks.
+        worker.begin(7)
     else:
         step.finish()
 except KeyboardInterrupt:
@@ -244,12 +271,18 @@ class InterruptTest(unittest.TestCase):
         path = os.path.dirname(os.path.abspath(__file__))
         with kaon.local_cluster(shards=1) as own:
             # The job has no weights before the last one.
-            for what in ("connect", "weights", "finish"):
-                process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, what, own.endpoints, own.tls_dir],
-                                           stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
-                self.assertEqual(process.stdout.readline(), "waiting\n", what)
-                process.send_signal(signal.SIGINT)
-                self.assertEqual(process.communicate(timeout=120)[0], "interrupted\n", what)
+            coordinator = (own.directory / "coordinator.pid").read_text().strip()
+            for what in ("connect", "weights", "refresh", "join", "begin", "finish"):
+                command = [sys.executable, "-c", INTERRUPTED, what, own.endpoints, own.tls_dir, coordinator]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                                           env={**os.environ, "PYTHONPATH": path})
+                try:
+                    self.assertEqual(process.stdout.readline(), "waiting\n", what)
+                    process.send_signal(signal.SIGINT)
+                    self.assertEqual(process.communicate(timeout=120)[0], "interrupted\n", what)
+                finally:
+                    process.kill()
+                    os.kill(int(coordinator), signal.SIGCONT)
                 self.assertEqual(process.returncode, 0, what)
 
     def test_a_directory_with_files_of_others_is_refused_and_left_alone(self):

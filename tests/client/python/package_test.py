@@ -1,16 +1,19 @@
 #!/usr/bin/python3
 """What the Python package does without a cluster: structs, definitions, arrays, errors."""
 
+import _thread
 import ctypes
 import json
 import re
+import threading
 import unittest
+from unittest import mock
 
 import kaon_package
 import numpy
 
 import kaon
-from kaon import _library, _tensors, definition
+from kaon import _handles, _library, _tensors, client, definition
 
 
 def text_of(path):
@@ -96,39 +99,87 @@ class DefinitionTest(unittest.TestCase):
             definition.definition_json("job", {}, {"lr": 0.1, "groups": [{"name": "all"}]})
 
 
+def parameter_of(*shape):
+    return kaon.Parameter("w", shape, 4, "all", "", 0, False, "", int(numpy.prod(shape)))
+
+
 class TensorsTest(unittest.TestCase):
     def test_sends_a_dense_array_without_a_copy_and_others_by_one(self):
         array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
-        tensor, owner = _tensors.to_read("w", 4, array, (2, 3))
-        self.assertEqual((tensor.elements, tensor.num_elements, tensor.dtype, tensor.parameter_id),
-                         (array.ctypes.data, 6, 1, 4))
+        view, owner = _tensors.to_read(parameter_of(2, 3), array)
+        self.assertEqual(view, (array.ctypes.data, 6, 1, 4))
         self.assertIs(owner, array)
-        tensor, owner = _tensors.to_read("w", 4, array.T, (3, 2))
+        view, owner = _tensors.to_read(parameter_of(3, 2), array.T)
         self.assertEqual(owner.tolist(), array.T.tolist())
-        self.assertEqual(tensor.elements, owner.ctypes.data)
+        self.assertEqual(view[0], owner.ctypes.data)
         self.assertTrue(owner.flags.c_contiguous)
+
+    def test_packs_views_as_the_struct_of_the_header(self):
+        packed = _tensors.pack([(1 << 40, 6, 1, 4), (3, 2, 3, 5)])
+        self.assertEqual([(one.elements, one.num_elements, one.dtype, one.parameter_id) for one in packed],
+                         [(1 << 40, 6, 1, 4), (3, 2, 3, 5)])
 
     def test_refuses_other_shapes_and_dtypes(self):
         with self.assertRaisesRegex(kaon.InvalidArgumentError, r"parameter w: shape is \[2\], expecting \[3\]"):
-            _tensors.to_read("w", 0, numpy.zeros(2, numpy.float32), (3,))
+            _tensors.to_read(parameter_of(3), numpy.zeros(2, numpy.float32))
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "parameter w: dtype is float64"):
-            _tensors.to_read("w", 0, numpy.zeros(3), (3,))
+            _tensors.to_read(parameter_of(3), numpy.zeros(3))
         frozen = numpy.zeros(3, numpy.float32)
         frozen.flags.writeable = False
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "parameter w: the array is read-only"):
-            _tensors.to_write("w", 0, frozen, (3,))
+            _tensors.to_write(parameter_of(3), frozen)
 
     def test_receives_into_an_array_that_is_not_dense_by_a_copy(self):
         array = numpy.zeros((3, 2), numpy.float16).T
-        tensor, owner, is_copy = _tensors.to_write("w", 0, array, (2, 3))
+        view, owner, is_copy = _tensors.to_write(parameter_of(2, 3), array)
         self.assertTrue(is_copy)
-        self.assertEqual((tensor.dtype, tensor.elements), (3, owner.ctypes.data))
+        self.assertEqual((view[0], view[2]), (owner.ctypes.data, 3))
         owner[...] = 7
         _tensors.write_back(array, owner)
         self.assertEqual(array.tolist(), [[7] * 3] * 2)
 
     def test_keeps_the_shape_of_a_scalar(self):
         self.assertEqual(_tensors.to_float32(numpy.float64(2)).shape, ())
+
+
+class InterruptTest(unittest.TestCase):
+    """The library's calls are stand-ins that block until the test releases them."""
+
+    def test_ctrl_c_ends_the_wait_of_a_call_whose_objects_live_on(self):
+        released, ended = threading.Event(), threading.Event()
+
+        def blocked():
+            _thread.interrupt_main()
+            released.wait()
+            ended.set()
+        with self.assertRaises(KeyboardInterrupt):
+            _handles.interruptible(blocked)
+        self.assertFalse(ended.is_set())
+        released.set()
+        self.assertTrue(ended.wait(60))
+
+    def test_a_join_waits_for_one_that_was_interrupted(self):
+        joins, released, order = client._Joins(), threading.Event(), []
+
+        def interrupted():
+            _thread.interrupt_main()
+            released.wait()
+            order.append("interrupted")
+        with self.assertRaises(KeyboardInterrupt):
+            joins.run(interrupted)
+        # It waits for the first one, and ends before it begins.
+        started = threading.Event()
+
+        def waiting():
+            started.set()
+            raise KeyboardInterrupt
+        with mock.patch.object(client, "interruptible", side_effect=lambda claim: (
+                threading.Thread(target=lambda: self.assertRaises(kaon.CancelledError, claim)).start(), waiting())):
+            with self.assertRaises(KeyboardInterrupt):
+                joins.run(lambda: order.append("never"))
+        threading.Thread(target=released.set).start()
+        joins.run(lambda: order.append("next"))
+        self.assertEqual(order, ["interrupted", "next"])
 
 
 if __name__ == "__main__":

@@ -72,6 +72,32 @@ class OptimizerTest(unittest.TestCase):
         self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 0.01 * (1 - 20 / 40))
         self.assertEqual((optimizer.applied_step, optimizer.last_record.applied), (20, True))
 
+    def test_takes_the_learning_rate_of_a_group_set(self):
+        model, other = model_of(), model_of()
+        optimizer = self.optimizer(model, groups=ADAMW, scalar_group="all", matrix_group="all")
+        reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8)
+
+        def step(number):
+            for net, opt in ((model, optimizer), (other, reference)):
+                opt.zero_grad()
+                loss_of(net, number).backward()
+                opt.step()
+            self.assert_near(model, other, 1e-5)
+
+        optimizer.param_groups[0]["lr"] = 0.005
+        reference.param_groups[0]["lr"] = 0.005
+        step(1)
+        kaon.admin.Cluster().group_set("all", lr=0.04, weight_decay=0.2)
+        reference.param_groups[0].update(lr=0.02, weight_decay=0.2)
+        # The factor of the param_group stays: a half.
+        step(2)
+        optimizer.refresh_groups()
+        self.assertEqual((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]), (0.02, 0.2))
+        step(3)
+        optimizer.param_groups[0]["lr"] = 0.03
+        reference.param_groups[0]["lr"] = 0.03
+        step(4)
+
     def test_a_preset_has_a_group_for_matrices_and_one_for_the_others(self):
         model = model_of()
         optimizer = self.optimizer(model, preset="moonlight", lr={"matrices": 0.02, "scalars": 0.01})

@@ -188,6 +188,11 @@ TEST(OptionsTest, CheckpointCommandsOnFilesNeedNoCluster) {
   EXPECT_EQ(exported.options->checkpoint_directory, "/ckpt");
   EXPECT_EQ(exported.options->file, "w");
   EXPECT_EQ(exported.options->dtype, "bfloat16");
+  EXPECT_FALSE(exported.options->with_state);
+  const ParsedCommandLine with_state =
+      Parse({"checkpoint", "export", "a", "--checkpoint-dir", "/ckpt", "--out", "w", "--state"});
+  ASSERT_TRUE(with_state.options.has_value()) << with_state.text;
+  EXPECT_TRUE(with_state.options->with_state);
   const ParsedCommandLine imported = Parse({"checkpoint", "import", "w", "--job", "job.json",
                                             "--checkpoint-dir", "/ckpt", "--id", "start"});
   ASSERT_TRUE(imported.options.has_value()) << imported.text;
