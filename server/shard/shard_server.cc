@@ -173,7 +173,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   // As a supervisor ends it: RunServer waits for the signal.
   loop_->Start(*journal_, snapshots_.get(), [] { kill(getpid(), SIGTERM); });
   KAON_RETURN_IF_ERROR(StartSessions(config));
-  data_service_ = std::make_unique<ShardDataService>(*loop_);
+  data_service_ = std::make_unique<ShardDataService>(
+      *loop_, config.host_memory_bytes() + config.staging_bytes());
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
+#include "server/auth/peer_identity.h"
 
 namespace kaon::shard {
 
@@ -33,13 +34,21 @@ absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
       absl::StrCat("message of ", bytes.size(), " bytes is not a kaon.v1.PullRequest"));
 }
 
+// Returns a text for each identity and address, without the port: many workers may share a
+// certificate, and one may open many connections.
+std::string PeerKey(const proto::Identity& identity, const std::string& peer) {
+  return absl::StrCat(auth::PeerName(identity), " at ", peer.substr(0, peer.rfind(':')));
+}
+
 }  // namespace
 
-PullStream* PullStream::Start(ParameterPublisher& publisher, monitor::EventCounts& counts,
-                              proto::Identity peer, const grpc::ByteBuffer& request) {
-  std::shared_ptr<PullStream> stream(new PullStream(publisher, counts, std::move(peer)));
+PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& context,
+                              const grpc::ByteBuffer& request) {
+  const proto::Identity identity = auth::PeerIdentity(context);
+  std::shared_ptr<PullStream> stream(new PullStream(shard, context, identity));
   stream->self_ = stream;
-  if (const absl::Status status = stream->Open(request); !status.ok()) {
+  const absl::Status status = stream->Open(PeerKey(identity, context.peer()), request);
+  if (!status.ok()) {
     MutexLock lock(stream->mu_);
     stream->EndLocked(status);
   } else {
@@ -48,9 +57,12 @@ PullStream* PullStream::Start(ParameterPublisher& publisher, monitor::EventCount
   return stream.get();
 }
 
-absl::Status PullStream::Open(const grpc::ByteBuffer& request) {
+absl::Status PullStream::Open(const std::string& peer, const grpc::ByteBuffer& request) {
   KAON_ASSIGN_OR_RETURN(v1::PullRequest parsed, Parse(request));
   MutexLock lock(mu_);
+  const uint64_t bytes = PullAdmission::RequestBytes(request.Length(), parsed.parameter_ids_size());
+  KAON_ASSIGN_OR_RETURN(admitted_,
+                        admission_.Open(peer, bytes, [self = shared_from_this()] { self->Cut(); }));
   return reader_.Open(std::move(parsed));
 }
 
@@ -60,8 +72,28 @@ void PullStream::Continue() {
   if (reader_.done()) return EndLocked(absl::OkStatus());
   absl::StatusOr<bool> readable = reader_.Await([self = shared_from_this()] { self->Continue(); });
   absl::Status status = readable.status();
-  if (status.ok() && *readable) status = WriteChunksLocked();
+  if (status.ok() && *readable) {
+    has_turn_ = has_turn_ || admission_.BeginMessage(
+                                 *admitted_, [self = shared_from_this()] { self->OnTurn(); });
+    if (has_turn_) status = WriteChunksLocked();
+  }
   if (!status.ok()) EndLocked(status);
+}
+
+void PullStream::OnTurn() {
+  {
+    MutexLock lock(mu_);
+    has_turn_ = true;
+  }
+  Continue();
+}
+
+void PullStream::Cut() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  reader_.NoteEnd(absl::ResourceExhaustedError(
+      "its reader does not read, and others wait for their turn: the call is cancelled"));
+  context_.TryCancel();
 }
 
 absl::Status PullStream::WriteChunksLocked() {
@@ -79,6 +111,13 @@ absl::Status PullStream::WriteChunksLocked() {
 }
 
 void PullStream::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(mu_);
+    // The message is no longer held.
+    sent_.Clear();
+    has_turn_ = false;
+    if (!ended_) admission_.EndMessage(*admitted_);
+  }
   if (ok) return Continue();
   MutexLock lock(mu_);
   EndLocked(absl::CancelledError("the reader is gone"));
@@ -93,6 +132,7 @@ void PullStream::OnCancel() {
 void PullStream::EndLocked(const absl::Status& status) {
   if (ended_) return;
   ended_ = true;
+  if (admitted_.has_value()) admission_.Close(*admitted_);
   reader_.NoteEnd(status);
   Finish(proto::ToGrpc(status));
 }

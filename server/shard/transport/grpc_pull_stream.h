@@ -1,13 +1,15 @@
 // One Pull call over gRPC: writes the weights that PullReader reads, and waits for planned
-// versions. Owns itself until the call ends. gRPC and the publisher invoke callbacks on any thread.
+// versions, and for its turn to write. Owns itself until the call ends. gRPC, the publisher and
+// PullAdmission invoke callbacks on any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
 #define KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,35 +21,57 @@
 #include "server/monitor/event_counts.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/pull_reader.h"
+#include "server/shard/transport/pull_admission.h"
 
 namespace kaon::shard {
 
 class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                    public std::enable_shared_from_this<PullStream> {
  public:
-  // Answers `request`, a serialized PullRequest. `publisher` and `counts` outlive the call.
-  static PullStream* Start(ParameterPublisher& publisher, monitor::EventCounts& counts,
-                           proto::Identity peer, const grpc::ByteBuffer& request);
+  // They outlive all calls.
+  struct Shard {
+    ParameterPublisher& publisher;
+    PullAdmission& admission;
+    monitor::EventCounts& counts;
+  };
+  // Answers `request`, a serialized PullRequest, of the call that `context` is of.
+  static PullStream* Start(const Shard& shard, grpc::CallbackServerContext& context,
+                           const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  PullStream(ParameterPublisher& publisher, monitor::EventCounts& counts, proto::Identity peer)
-      : reader_(publisher, counts, std::move(peer)) {}
+  PullStream(const Shard& shard, grpc::CallbackServerContext& context, proto::Identity peer)
+      : admission_(shard.admission),
+        context_(context),
+        reader_(shard.publisher, shard.counts, std::move(peer)) {}
 
-  absl::Status Open(const grpc::ByteBuffer& request) ABSL_LOCKS_EXCLUDED(mu_);
+  // `peer` is the unit of fairness.
+  absl::Status Open(const std::string& peer, const grpc::ByteBuffer& request)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Its turn to write has come.
+  void OnTurn();
+  // Ends the call, because others wait and its reader does not read.
+  void Cut();
   // Writes the next message, waits for its first parameter, or ends the call.
   void Continue();
   absl::Status WriteChunksLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Keeps this object alive until OnDone; pending callbacks of the publisher also own it.
+  PullAdmission& admission_;
+  // Lives until OnDone.
+  grpc::CallbackServerContext& context_;
+  // Keeps this object alive until OnDone; pending callbacks of the publisher and the admission also
+  // own it.
   std::shared_ptr<PullStream> self_;
 
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<PullAdmission::PullId> admitted_ ABSL_GUARDED_BY(mu_);
+  // It may write a message.
+  bool has_turn_ ABSL_GUARDED_BY(mu_) = false;
   PullReader reader_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer sent_ ABSL_GUARDED_BY(mu_);
 };

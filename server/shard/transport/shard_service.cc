@@ -45,8 +45,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ShardDataService::P
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return PullStream::Start(loop_.publisher(), loop_.counts(), auth::PeerIdentity(*context),
-                           *request);
+  return PullStream::Start({loop_.publisher(), pulls_, loop_.counts()}, *context, *request);
 }
 
 grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerContext* context,

@@ -7,11 +7,14 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstdint>
+
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kaon/v1/shard_local.grpc.pb.h"
 #include "server/monitor/event_counts.h"
 #include "server/shard/step_loop.h"
+#include "server/shard/transport/pull_admission.h"
 #include "server/shard/transport/shm_endpoint.h"
 
 namespace kaon::shard {
@@ -20,8 +23,9 @@ namespace kaon::shard {
 class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
                              v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service>> {
  public:
-  // `loop` outlives the service.
-  explicit ShardDataService(StepLoop& loop) : loop_(loop) {}
+  // `loop` outlives the service. `memory_bytes` is the shard's budget, of which pulls get a part.
+  ShardDataService(StepLoop& loop, uint64_t memory_bytes)
+      : loop_(loop), pulls_(PullAdmission::Share(memory_bytes)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
       grpc::CallbackServerContext* context) override;
@@ -30,6 +34,7 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
  private:
   StepLoop& loop_;
+  PullAdmission pulls_;
 };
 
 class ShardLocalService : public v1::ShardLocal::CallbackService {
