@@ -28,6 +28,10 @@ Summary: Python client of the Kaon optimizer-state service, with its servers
 License: Apache-2.0
 Requires-Python: >=3.9
 Requires-Dist: numpy
+Provides-Extra: pandas
+Requires-Dist: pandas; extra == "pandas"
+Provides-Extra: plot
+Requires-Dist: matplotlib; extra == "plot"
 Provides-Extra: torch
 Requires-Dist: torch>=1.13; extra == "torch"
 """

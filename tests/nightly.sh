@@ -22,7 +22,7 @@ suites=(
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
   "install:the packages in a fresh root file system, a trainer in a Bazel workspace of its own, and deploy/kubernetes against the API's schemas (tests tagged nightly under tests/install and tests/deploy)"
   "containers:deploy/compose.yaml trains in the image while containers are killed and stopped (deploy/container_smoke.sh)"
-  "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it; kaon.Optimizer (tests under tests/torch and tests/client/python)"
+  "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it; kaon.Optimizer (tests under tests/torch, tests/client/python and tests/client/libtorch)"
 )
 
 usage() {
@@ -63,7 +63,7 @@ case "$suite" in
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
-  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/... //tests/client/python/...); packages=(--torch) ;;
+  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)
     packages=()

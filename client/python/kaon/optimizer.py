@@ -238,15 +238,17 @@ class Optimizer(torch.optim.Optimizer):
     def refresh_groups(self) -> None:
         """Takes the learning rates and weight decays of the job as they are now, after `kaonctl group set`. The shards
         use them from their next step on in any case, times each param_group's lr / the lr that the optimizer knows. A
-        param_group keeps that factor. A scheduler later sets the lr that it says."""
-        factors = {name: group["lr"] / self._base_lr[name] if self._base_lr[name] else 1.0
-                   for name, group in ((group["name"], group) for group in self.param_groups)}
+        param_group keeps that factor. A scheduler later sets the lr that it says. Every rank calls it after the same
+        step."""
+        old = self._base_lr
         self.job = self.client.attach(self.job.name)
         self._set_base()
         for group in self.param_groups:
             name = group["name"]
-            group["lr"] = self._base_lr[name] * factors[name]
             group["weight_decay"] = self._base_decay[name]
+            # Ranks' factors must be equal to the last bit.
+            if self._base_lr[name] != old[name]:
+                group["lr"] = self._base_lr[name] * (group["lr"] / old[name] if old[name] else 1.0)
 
     def pull(self) -> None:
         """Reads the weights of `applied_step` into the parameters."""

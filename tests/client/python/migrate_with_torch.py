@@ -172,7 +172,7 @@ class ReadTest(unittest.TestCase):
             migrate.read_torch(self.file)
         self.assertFalse(os.path.exists(self.file + ".executed"))
 
-    def test_the_command_names_state_of_another_rule(self):
+    def test_the_commands_name_state_of_another_rule_and_convert(self):
         model = torch.nn.Linear(3, 2)
         adamw = torch.optim.AdamW(model.parameters())
         trained(model, [adamw], 1)
@@ -187,6 +187,16 @@ class ReadTest(unittest.TestCase):
             done = subprocess.run(command + ["--preset", "adamw"], capture_output=True, text=True, env=env)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("checkpoint a of job job", done.stdout)
+            out = os.path.join(folder, "out.pt")
+            command = [sys.executable, "-m", "kaon", "export-torch", "a", "--checkpoint-dir", folder, "--out", out]
+            done = subprocess.run(command, capture_output=True, text=True, env=env)
+            self.assertIn("2 parameters, state of adamw", done.stdout, done.stderr)
+            saved = torch.load(out, weights_only=True)
+            self.assertTrue(torch.equal(saved["model"]["weight"], model.weight.detach()))
+            self.assertTrue(torch.equal(saved["optimizers"]["adamw"]["state"][0]["exp_avg"],
+                                        adamw.state[model.weight]["exp_avg"]))
+            done = subprocess.run(command, capture_output=True, text=True, env=env)
+            self.assertIn("AlreadyExistsError", done.stderr)
 
 
 if __name__ == "__main__":
