@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "kernels/mutex.h"
+#include "kernels/nccl/channel_bug.h"
 #include "kernels/steady_clock.h"
 
 namespace kaon::kernels {
@@ -76,7 +77,11 @@ void AbortQueue::Run(const std::shared_ptr<Shared>& shared) {
     }
     std::vector<CommId> comms;
     for (const Shared::Waiting& one : group) comms.push_back(one.comm);
-    shared->link->Abort(comms);
+    if (Has(ChannelBug::kAbortedOneByOne)) {
+      for (const CommId comm : comms) shared->link->Abort({comm});
+    } else {
+      shared->link->Abort(comms);
+    }
     {
       // The owner of the callbacks may be gone.
       MutexLock lock(shared->mu);

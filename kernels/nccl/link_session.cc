@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
 
 namespace kaon::kernels {
 
@@ -45,6 +46,19 @@ void LinkSession::StartQueued(absl::Time now) {
   }
 }
 
+bool LinkSession::IsFrontDone() {
+  if (Has(ChannelBug::kDoneOutOfOrder)) {
+    for (Transfer& transfer : transfers_) {
+      if (!link_.IsDone(comm_, *transfer.id)) continue;
+      std::swap(transfer, transfers_.front());
+      return true;
+    }
+    return false;
+  }
+  const bool done = link_.IsDone(comm_, *transfers_.front().id);
+  return done || Has(ChannelBug::kDoneBeforeItsEvent);
+}
+
 std::vector<uint64_t> LinkSession::Advance(absl::Time now) {
   std::vector<uint64_t> done;
   if (state_ >= State::kAborting) return done;
@@ -60,8 +74,7 @@ std::vector<uint64_t> LinkSession::Advance(absl::Time now) {
     StartQueued(now);
   }
   // A transfer that is done counts, even if the communicator has failed since.
-  while (state_ == State::kReady && !transfers_.empty() &&
-         link_.IsDone(comm_, *transfers_.front().id)) {
+  while (state_ == State::kReady && !transfers_.empty() && IsFrontDone()) {
     done.push_back(transfers_.front().tag);
     transfers_.pop_front();
     since_ = now;
@@ -73,7 +86,8 @@ std::vector<uint64_t> LinkSession::Advance(absl::Time now) {
     Fail(absl::StrCat("the other end did not join within ",
                       absl::FormatDuration(options_.connect_timeout)),
          now);
-  } else if (!transfers_.empty() && now - since_ >= options_.transfer_timeout) {
+  } else if (!transfers_.empty() && now - since_ >= options_.transfer_timeout &&
+             !Has(ChannelBug::kNoDeadline)) {
     Fail(absl::StrCat("no transfer was done within ",
                       absl::FormatDuration(options_.transfer_timeout), ", ", transfers_.size(),
                       " are under way"),
@@ -88,7 +102,7 @@ void LinkSession::Fail(const std::string& why, absl::Time now) {
   since_ = now;
   transfers_.clear();
   // A communicator that only one rank has joined has nothing to revoke.
-  if (state_ == State::kConnecting) {
+  if (state_ == State::kConnecting || Has(ChannelBug::kNotRevoked)) {
     state_ = State::kAborting;
     return;
   }

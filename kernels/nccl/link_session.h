@@ -78,6 +78,7 @@ class LinkSession {
 
   absl::Status Add(Transfer transfer, absl::Time now);
   void StartQueued(absl::Time now);
+  bool IsFrontDone();
 
   DeviceLink& link_;
   const Options options_;

@@ -32,10 +32,7 @@ class FakeFabric::Link : public DeviceLink {
     std::memset(memory.data(), 0xee, memory.size());
     std::free(memory.data());
   }
-  // The event is a flag of the test, which says that the elements are there.
-  void WaitFor(void* event) override {
-    CHECK(*static_cast<const bool*>(event)) << "the elements are not ready";
-  }
+  void WaitFor(void* event) override { static_cast<const FakeEvent*>(event)->work(); }
   void Copy(ConstRegion from, Region to) override {
     CHECK_EQ(from.size(), to.size());
     CHECK(from.space() == Space::kDevice && to.space() == Space::kDevice);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,11 @@
 #include "kernels/nccl/device_link.h"
 
 namespace kaon::kernels {
+
+// Event of a fake device. Its work is done only when somebody waits for it.
+struct FakeEvent {
+  std::function<void()> work;
+};
 
 class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
  public:
