@@ -59,6 +59,8 @@ struct ClientOptions {
   // sent to shards by NCCL. A shard without NCCL gets them over the network, through host memory.
   // NCCL neither encrypts nor authenticates. Empty: no tensor may be on a device.
   std::string nccl;
+  // Number of the CUDA device that the tensors are on.
+  int nccl_device = 0;
   // Connections to each shard over the network, 1 .. 4, opened on first use. The client divides the
   // parameters among them: of a push from 4 MiB on, of a pull from 8 MiB on.
   uint32_t lanes = 2;

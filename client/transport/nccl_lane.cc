@@ -74,10 +74,11 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
     user_ = user;
     user_key_ = user.get();
     used_ = false;
+    user_is_refused_ = false;
   }
   waits_ = true;
   if (session_ == nullptr) {
-    if (SteadyNow() < refused_until_) {
+    if (user_is_refused_ || SteadyNow() < refused_until_) {
       waits_ = false;
       *why = refused_;
       return Turn::kNever;
@@ -149,6 +150,7 @@ void NcclLane::FailLocked(const std::string& why) {
 
 void NcclLane::RefuseLocked(const absl::Status& why) {
   refused_ = why;
+  user_is_refused_ = true;
   refused_until_ = SteadyNow() + retry_after_;
   retry_after_ = std::max(retry_after_, std::min(2 * retry_after_, kMaxRetryAfter));
   LOG(INFO) << options_.name << ": gradients travel over the network: " << why;

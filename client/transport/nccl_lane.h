@@ -110,6 +110,8 @@ class NcclLane {
   const NcclLaneUser* user_key_ ABSL_GUARDED_BY(mu_) = nullptr;
   // The user has sent something over `session_`.
   bool used_ ABSL_GUARDED_BY(mu_) = false;
+  // A session was refused to the user: the rest of its push uses the network.
+  bool user_is_refused_ ABSL_GUARDED_BY(mu_) = false;
   // The user waits for OnTurn.
   bool waits_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mu_);

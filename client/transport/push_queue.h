@@ -36,7 +36,7 @@ struct ChunkToSend {
   // Memory of the caller's tensor: of the device with that number, or of the host (-1).
   absl::Span<const std::byte> payload;
   int device = -1;
-  // As in TensorView.
+  // Event that the payload is ready after (TensorView); null: it is ready.
   void* ready_event = nullptr;
 };
 

@@ -68,7 +68,7 @@ class CudaLink final : public DeviceLink {
            std::string network);
 
   absl::StatusOr<TransferId> Add(CommId comm, Region memory, bool sends) ABSL_LOCKS_EXCLUDED(mu_);
-  // Gives NCCL the transfers that wait, one after the other: a communicator that does not block
+  // Gives NCCL the transfers that wait, one after the other. A communicator that does not block
   // takes a call only once it has queued the one before.
   absl::Status PumpLocked(Comm& comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -415,9 +415,7 @@ void ShardServer::BuildLost(ShardCore::Options options, const std::string& why) 
 }
 
 absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
-  if (link_ != nullptr) {
-    nccl_endpoint_ = std::make_unique<NcclEndpoint>(link_, NcclEndpoint::Options());
-  }
+  nccl_endpoint_ = NcclEndpoint::Start(link_, config.nccl(), DeviceOrdinal(config));
   if (config.shm_sessions() == 0) return absl::OkStatus();
   ShmEndpoint::Options options;
   options.max_sessions = config.shm_sessions();

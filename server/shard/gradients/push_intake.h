@@ -38,8 +38,8 @@ class PushIntake {
   // of what was announced was not added yet.
   absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks,
                               bool awaits_payloads = false);
-  // Adds the payload of an announced message. In the order of the announcements, perhaps on another
-  // thread than Take. Errors as of GradientAccumulator::AddChunks.
+  // Adds the payload of an announced message. Call it in the order of the announcements, on any
+  // thread. Errors as of GradientAccumulator::AddChunks.
   absl::Status AddReceived(const v1::PushRequest& announced,
                            absl::Span<const std::byte> payload) const;
   // Returns the bytes of an announced payload.

@@ -64,7 +64,7 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   PushIntake intake_;
 
   Mutex mu_;
-  // What `received_` is used for.
+  // Use of `received_`.
   enum class Reading : uint8_t {
     kReads,
     // The message is being processed.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/nccl/channel_bug.h"
+#include "kernels/nccl/load_link.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
@@ -44,6 +45,25 @@ struct NcclEndpoint::Work {
   // Why nothing arrived.
   absl::Status status;
 };
+
+std::unique_ptr<NcclEndpoint> NcclEndpoint::Start(std::shared_ptr<kernels::DeviceLink> link,
+                                                  const std::string& network, int device) {
+  if (link == nullptr && network.empty()) return nullptr;
+  if (link == nullptr) {
+    kernels::LinkOptions wanted;
+    wanted.network = network;
+    wanted.device = device;
+    absl::StatusOr<std::shared_ptr<kernels::DeviceLink>> loaded = kernels::LoadLink(wanted);
+    if (!loaded.ok()) {
+      LOG(WARNING) << "gradients travel over gRPC: " << loaded.status();
+      return nullptr;
+    }
+    link = *std::move(loaded);
+  }
+  LOG(INFO) << "receives gradients by " << link->name()
+            << ", which neither encrypts nor authenticates";
+  return std::make_unique<NcclEndpoint>(std::move(link), Options());
+}
 
 NcclEndpoint::NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options)
     : link_(std::move(link)), options_(options), aborts_(link_), thread_([this] { Run(); }) {}

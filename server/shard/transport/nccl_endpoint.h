@@ -60,6 +60,11 @@ class NcclEndpoint {
   // valid during the call. DATA_LOSS: the digest differs. UNAVAILABLE: the session is over.
   using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
 
+  // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.
+  // Null, with the reason in the log, if there is no such link; null if both are absent.
+  static std::unique_ptr<NcclEndpoint> Start(std::shared_ptr<kernels::DeviceLink> link,
+                                             const std::string& network, int device);
+
   // The abort of a communicator may share the link beyond the endpoint.
   NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options);
   // Calls Stop.
