@@ -75,6 +75,9 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
     user_key_ = user.get();
     used_ = false;
     user_is_refused_ = false;
+    // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
+    Told nobody;
+    AdvanceLocked(&nobody);
   }
   waits_ = true;
   if (session_ == nullptr) {

@@ -157,7 +157,8 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
   const bool is_of_sender =
       session->worker.job == sender.job && session->worker.rank == sender.rank;
   if (!is_of_sender && !Has(ChannelBug::kSessionOfOtherRank)) {
-    return absl::InvalidArgumentError(
+    // An honest worker may name a session of the process before this one.
+    return absl::UnavailableError(
         absl::StrCat("NCCL session ", transfer.session(), " is not of rank ", sender.rank));
   }
   if (transfer.sequence() != session->received + 1 && !Has(ChannelBug::kSequenceIgnored)) {

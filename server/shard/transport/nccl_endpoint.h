@@ -75,9 +75,9 @@ class NcclEndpoint {
   // or the device has no room. UNAVAILABLE after Stop, or if NCCL fails.
   absl::StatusOr<v1::OpenNcclSessionResponse> Open(const proto::Identity& peer,
                                                    const v1::OpenNcclSessionRequest& request);
-  // Posts the receive of an accepted header. UNAVAILABLE: the session is over. INVALID_ARGUMENT:
-  // another worker's session, another sequence, or a size that no slot has. RESOURCE_EXHAUSTED: all
-  // slots are in use. `received` is not called after an error.
+  // Posts the receive of an accepted header. UNAVAILABLE: the session is over, or another worker's.
+  // INVALID_ARGUMENT: another sequence, or a size that no slot has. RESOURCE_EXHAUSTED: all slots
+  // are in use. `received` is not called after an error.
   absl::Status Receive(const Sender& sender, const Announced& announced, Received received)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a session, because a push over it ended without its finish: the ends may disagree about

@@ -19,7 +19,9 @@ namespace {
 
 using kernels::FakeFabric;
 
-constexpr uint64_t kElements = 700'000;
+// A message of weights has room for these, and one of gradients for a quarter.
+constexpr uint64_t kElements = 250'000;
+constexpr size_t kChunkBytes = 256 << 10;
 constexpr uint32_t kMicroBatches = 2;
 
 struct Fabric {
@@ -55,7 +57,7 @@ class Shard : private Fabric, public shard::ServedShardTest {
   // Pushes the gradients of a rank, each of its micro-batches, cut as PushQueue cuts them.
   void Push(ShardChannel& channel, uint32_t rank, int device) {
     std::vector<std::vector<float>> gradients;
-    PushQueue queue(proto::kMaxChunkBytes);
+    PushQueue queue(kChunkBytes);
     const uint32_t micro_batches = rank == 0 ? kMicroBatches : 1;
     std::mt19937 random(rank);
     std::normal_distribution<float> normal;

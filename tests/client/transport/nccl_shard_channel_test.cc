@@ -222,6 +222,20 @@ TEST_P(NcclShardChannelTest, ATransferThatNeverEndsEndsThePushAndTheNextHasAnoth
   ExpectFolded();
 }
 
+TEST_P(NcclShardChannelTest, ASessionThatEndedWhileItWasIdleCostsNoPush) {
+  Use(/*required=*/true);
+  ASSERT_TRUE(PushWholeStep(0).ok());
+  // As when the shard's process ends between two steps.
+  devices().KillRank(0);
+  v1::StepPlan reopened = shard::TrainPlan(1, 1, 2);
+  reopened.mutable_step()->mutable_members(0)->set_token_weight(2);
+  coordinator_->Send(PlanOf(reopened));
+  ASSERT_TRUE(coordinator_->Ask(PromiseOf(1)).has_state());
+  ASSERT_TRUE(PushWholeStep(0).ok());
+  EXPECT_EQ(counters_->nccl_bytes, 80u);
+  EXPECT_EQ(devices().counts().inits, 4u);
+}
+
 TEST_P(NcclShardChannelTest, ALostLinkLosesNothingAndFoldsNothingTwice) {
   Use(/*required=*/true);
   devices().SetFaults({.fail_at = 2});

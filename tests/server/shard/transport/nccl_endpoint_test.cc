@@ -157,7 +157,7 @@ TEST_F(NcclEndpointTest, RefusesAnnouncementsThatDoNotFit) {
   EXPECT_EQ(Receive(session + 1, 1, 60, 0, arrival),
             absl::UnavailableError("NCCL session 2 is over"));
   EXPECT_EQ(Receive(session, 1, 60, 0, arrival, /*rank=*/1),
-            absl::InvalidArgumentError("NCCL session 1 is not of rank 1"));
+            absl::UnavailableError("NCCL session 1 is not of rank 1"));
   EXPECT_EQ(Receive(session, 2, 60, 0, arrival),
             absl::InvalidArgumentError("NCCL session 1: transfer 2 announced, expecting 1"));
   EXPECT_EQ(Receive(session, 1, 0, 0, arrival),
