@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <vector>
@@ -33,6 +34,10 @@ class Shard : private Fabric, public shard::ServedShardTest {
  public:
   Shard() : ServedShardTest(/*shm_sessions=*/0, fabric->NewLink()) {
     PlanStepOne(kElements, kMicroBatches);
+  }
+  ~Shard() override {
+    server_.reset();
+    std::filesystem::remove_all(data_dir_);
   }
   void TestBody() override {}
 
@@ -87,8 +92,9 @@ class Shard : private Fabric, public shard::ServedShardTest {
   std::string Apply(std::vector<float>* weights) {
     const v1::Prepared prepared = coordinator_->Receive().prepared();
     EXPECT_EQ(prepared.sums_size(), 2);
-    EXPECT_TRUE(
-        coordinator_->Ask(DecisionOf(shard::Applying(shard::TrainPlan(1, 1, 1)))).has_applied());
+    v1::StepPlan plan = shard::TrainPlan(1, 1, 1);
+    plan.mutable_step()->mutable_members(0)->set_micro_batches(kMicroBatches);
+    EXPECT_TRUE(coordinator_->Ask(DecisionOf(shard::Applying(plan))).has_applied());
     std::vector<v1::PullResponse> responses;
     EXPECT_TRUE(Pull(PullOf(1, {0, 1}), &responses).ok());
     for (const v1::PullResponse& response : responses) {
@@ -109,12 +115,16 @@ class Shard : private Fabric, public shard::ServedShardTest {
 };
 
 TEST(NcclEqualityTest, AStepOverNcclEndsInTheBitsOfGrpc) {
-  Shard over_grpc;
   std::vector<float> expected;
-  for (uint32_t rank : {0, 1}) over_grpc.Push(*over_grpc.OverGrpc(), rank, /*device=*/-1);
-  const std::string sums = over_grpc.Apply(&expected);
+  std::string sums;
+  {
+    // One shard at a time: all use the same directory.
+    Shard over_grpc;
+    for (uint32_t rank : {0, 1}) over_grpc.Push(*over_grpc.OverGrpc(), rank, /*device=*/-1);
+    sums = over_grpc.Apply(&expected);
+    over_grpc.TearDown();
+  }
   ASSERT_EQ(expected.size(), 6 + kElements);
-  over_grpc.TearDown();
 
   FakeFabric::Faults slow;
   slow.polls = 2;
