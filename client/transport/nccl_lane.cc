@@ -43,6 +43,8 @@ struct NcclLane::Session {
   }
 
   const std::shared_ptr<kernels::DeviceLink> link;
+  // Counts the sessions that still have memory.
+  std::shared_ptr<const int> in_memory;
   uint64_t number = 0;
   LinkSession state;
   kernels::Region memory;
@@ -71,15 +73,16 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
   MutexLock lock(mu_);
   if (user_key_ != user.get()) {
     if (used_) FailLocked("another push began");
+    ForgetUserLocked();
     user_ = user;
     user_key_ = user.get();
-    used_ = false;
-    user_is_refused_ = false;
     // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
     Told nobody;
     AdvanceLocked(&nobody);
   }
   waits_ = true;
+  // The rest of this push belongs to its next stream.
+  if (!ended_.ok()) return Turn::kLater;
   if (session_ == nullptr) {
     if (user_is_refused_ || SteadyNow() < refused_until_) {
       waits_ = false;
@@ -121,12 +124,14 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& 
   v1::NcclTransfer transfer;
   transfer.set_digest(session->link->Digest(chunks.front().key.first, memory));
   MutexLock lock(mu_);
-  KAON_RETURN_IF_ERROR(session->state.Send(slot, memory, SteadyNow()));
+  const absl::Status sent = session->state.Send(slot, memory, SteadyNow());
+  // The thread tells the user of a session that has ended.
+  changed_.NotifyAll();
+  if (!sent.ok()) return sent;
   if (Has(ChannelBug::kSlotReusedWhileSent)) session->used[slot] = false;
   used_ = true;
   transfer.set_session(session->number);
   transfer.set_sequence(++session->sent);
-  changed_.NotifyAll();
   return transfer;
 }
 
@@ -135,10 +140,17 @@ void NcclLane::Release(const NcclLaneUser* user, bool finished) {
   if (user_key_ != user) return;
   if (used_ && !finished && !Has(ChannelBug::kSessionKeptAfterFailure))
     FailLocked("a push ended without its finish");
+  ForgetUserLocked();
+}
+
+void NcclLane::ForgetUserLocked() {
   user_key_ = nullptr;
   user_.reset();
   used_ = false;
   waits_ = false;
+  user_is_refused_ = false;
+  tell_at_ = absl::InfiniteFuture();
+  ended_ = absl::OkStatus();
 }
 
 void NcclLane::FailLocked(const std::string& why) {
@@ -171,6 +183,7 @@ absl::StatusOr<std::shared_ptr<NcclLane::Session>> NcclLane::NewSession() {
   }
   std::memcpy(id.data(), opened.unique_id().data(), id.size());
   auto session = std::make_shared<Session>(options_.link, options_.session);
+  session->in_memory = in_memory_;
   session->number = opened.session();
   session->used.resize(std::min(opened.slots(), kMaxSlots));
   KAON_ASSIGN_OR_RETURN(session->memory,
@@ -201,15 +214,13 @@ void NcclLane::Run() {
       const bool under_way = AdvanceLocked(&told);
       stop = stopping_;
       open = AwaitsOpenLocked();
-      if (open && ending_.size() >= kMaxEnding) {
+      if (open && static_cast<size_t>(in_memory_.use_count()) > kMaxEnding) {
         open = false;
         wants_session_ = false;
         RefuseLocked(absl::ResourceExhaustedError("earlier NCCL sessions are being aborted"));
         told.user = user_.lock();
       }
-      if (!open && !stop && told.user == nullptr) {
-        under_way ? static_cast<void>(changed_.WaitFor(mu_, options_.tick)) : changed_.Wait(mu_);
-      }
+      if (!open && !stop && told.user == nullptr) WaitLocked(under_way);
     }
     if (stop) return;
     if (open) {
@@ -223,7 +234,16 @@ void NcclLane::Run() {
   }
 }
 
+void NcclLane::WaitLocked(bool under_way) {
+  const absl::Duration left = tell_at_ - SteadyNow();
+  changed_.WaitFor(mu_, under_way ? std::min(options_.tick, left) : left);
+}
+
 bool NcclLane::AdvanceLocked(Told* told) {
+  if (SteadyNow() >= tell_at_) {
+    tell_at_ = absl::InfiniteFuture();
+    *told = {user_.lock(), ended_};
+  }
   if (session_ != nullptr) {
     const bool was_ready = session_->state.state() == LinkSession::State::kReady;
     const std::vector<uint64_t> done = session_->state.Advance(SteadyNow());
@@ -237,8 +257,12 @@ bool NcclLane::AdvanceLocked(Told* told) {
                    << session_->done << " transfers: " << why.message();
       // A session that carried nothing would fail again.
       if (session_->done == 0) RefuseLocked(why);
-      told->user = user_.lock();
-      if (used_) told->ended = why;
+      if (used_) {
+        ended_ = why;
+        tell_at_ = SteadyNow() + options_.grace;
+      } else {
+        told->user = user_.lock();
+      }
       FailLocked("");
     } else if (waits_ && is_ready && (!was_ready || !done.empty())) {
       told->user = user_.lock();

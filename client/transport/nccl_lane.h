@@ -48,6 +48,9 @@ class NcclLane {
     // Time after a refusal or failure before a session is asked for again. Each further one doubles
     // it, up to 1 hour; a transfer that is done starts it anew.
     absl::Duration retry_after = absl::Seconds(10);
+    // Time from the end of a session to OnSessionEnded. The shard may have ended it together with
+    // the push, and its status says why.
+    absl::Duration grace = absl::Milliseconds(500);
     // Interval of looking at transfers under way.
     absl::Duration tick = absl::Microseconds(50);
   };
@@ -69,7 +72,8 @@ class NcclLane {
   Turn TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
-  // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended.
+  // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended, and
+  // OnTurn or OnSessionEnded follows.
   absl::StatusOr<v1::NcclTransfer> Send(const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
   // The push is over. Unless it finished, the session that it used ends: the shard may not have
@@ -93,9 +97,15 @@ class NcclLane {
   void RefuseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends `session_` and notes why, for its user.
   void FailLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets everything about a user's push.
+  void ForgetUserLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Blocks until something may have changed.
+  void WaitLocked(bool under_way) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AwaitsOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
+  // Shared with the sessions whose memory is not freed yet.
+  const std::shared_ptr<const int> in_memory_ = std::make_shared<int>(0);
 
   Mutex mu_;
   CondVar changed_;
@@ -112,6 +122,9 @@ class NcclLane {
   bool used_ ABSL_GUARDED_BY(mu_) = false;
   // A session was refused to the user: the rest of its push uses the network.
   bool user_is_refused_ ABSL_GUARDED_BY(mu_) = false;
+  // When the user hears that the session it used has ended, and why.
+  absl::Time tell_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
   // The user waits for OnTurn.
   bool waits_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mu_);
