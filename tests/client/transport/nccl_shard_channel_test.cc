@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -126,9 +127,10 @@ class NcclShardChannelTest : public ShardChannelConformance {
     return source->AwaitDone();
   }
   // Pushes what the shard lacks of the whole step.
-  absl::Status PushTheRest(uint32_t rank) {
+  absl::Status PushTheRest(uint32_t rank) { return PushTheRest(Open(rank)); }
+  absl::Status PushTheRest(const v1::PushOpen& open) {
     const auto source = std::make_shared<QueuedSource>();
-    const auto stream = shard_->Push(Open(rank), source);
+    const auto stream = shard_->Push(open, source);
     const v1::PushOpened opened = source->AwaitOpened();
     const auto has = [&opened](uint32_t parameter) {
       for (const v1::ReceivedChunks& received : opened.received()) {
@@ -225,7 +227,7 @@ TEST_P(NcclShardChannelTest, ATransferThatNeverEndsEndsThePushAndTheNextHasAnoth
 TEST_P(NcclShardChannelTest, ASessionThatEndedWhileItWasIdleCostsNoPush) {
   Use(/*required=*/true);
   ASSERT_TRUE(PushWholeStep(0).ok());
-  // As when the shard's process ends between two steps.
+  // The shard's process ends between two steps.
   devices().KillRank(0);
   v1::StepPlan reopened = shard::TrainPlan(1, 1, 2);
   reopened.mutable_step()->mutable_members(0)->set_token_weight(2);
@@ -311,6 +313,60 @@ TEST_P(NcclShardChannelTest, APushThatIsGivenUpLeavesNoTransferToTheNext) {
   const auto source = WholeStep();
   const auto stream = shard_->Push(open, source);
   ASSERT_TRUE(source->AwaitDone().ok());
+  ASSERT_TRUE(PushTheRest(1).ok());
+  ExpectFolded();
+}
+
+// One fault of the fabric, or none, for the transfers to come.
+FakeFabric::Faults RandomFaults(std::mt19937& random, uint64_t transfers) {
+  FakeFabric::Faults faults;
+  const uint64_t next = transfers + 1 + random() % 3;
+  switch (random() % 8) {
+    case 0:
+      faults.fail_at = next;
+      break;
+    case 1:
+      faults.corrupt_at = next;
+      break;
+    case 2:
+      faults.never_done = true;
+      break;
+    case 3:
+      faults.init = absl::UnavailableError("no link");
+      break;
+    case 4:
+      faults.fail_at = next;
+      faults.abort_hangs = true;
+      break;
+    case 5:
+      faults.reorder = true;
+      break;
+    default:
+      faults.polls = static_cast<int>(random() % 4);
+      faults.delay = static_cast<int>(random() % 4);
+  }
+  return faults;
+}
+
+TEST_P(NcclShardChannelTest, AStepIsFoldedOnceWhateverFaultsItsPushesMeet) {
+  Use(/*required=*/false);
+  std::mt19937 random(20261128);
+  v1::PushOpen open = Open(0);
+  for (uint64_t round = 2; round < 20; ++round) {
+    v1::StepPlan reopened = shard::TrainPlan(1, 1, round);
+    reopened.mutable_step()->mutable_members(0)->mutable_attempt()->set_number(round + 7);
+    coordinator_->Send(PlanOf(reopened));
+    ASSERT_TRUE(coordinator_->Ask(PromiseOf(1)).has_state());
+    open.mutable_attempt()->set_number(round + 7);
+    absl::Status status = absl::UnknownError("not pushed");
+    while (!status.ok()) {
+      devices().SetFaults(RandomFaults(random, devices().counts().transfers));
+      status = PushTheRest(open);
+      EXPECT_TRUE(status.ok() || absl::IsUnavailable(status) || absl::IsDataLoss(status)) << status;
+      devices().ReleaseAborts();
+    }
+  }
+  devices().SetFaults({});
   ASSERT_TRUE(PushTheRest(1).ok());
   ExpectFolded();
 }
