@@ -12,7 +12,9 @@
 #include "client/transport/channel.h"
 #include "client/transport/grpc_shard_channel.h"
 #include "client/transport/laned_shard_channel.h"
+#include "client/transport/nccl_shard_channel.h"
 #include "client/transport/shm_shard_channel.h"
+#include "kernels/nccl/load_link.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
@@ -55,6 +57,15 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& op
                          .calls = true}));
   LOG_IF(WARNING, !warning.empty()) << warning;
   auto runtime = std::make_shared<Runtime>(options);
+  if (!options.nccl.empty()) {
+    kernels::LinkOptions link_options;
+    link_options.network = options.nccl;
+    link_options.device = options.nccl_device;
+    absl::StatusOr<std::shared_ptr<kernels::DeviceLink>> link = kernels::LoadLink(link_options);
+    LOG_IF(WARNING, !link.ok()) << "no tensor may be on a device: " << link.status();
+    runtime->no_link_ = link.status();
+    if (link.ok()) runtime->UseLink(*std::move(link));
+  }
   for (const std::string& address : options.coordinators) {
     KAON_RETURN_IF_ERROR(runtime->coordinators().Open(address));
   }
@@ -66,7 +77,29 @@ Runtime::Runtime(const ClientOptions& options)
       process_(getpid()),
       counters_(std::make_shared<TransferCounters>()),
       calls_(std::make_shared<CallTracker>()),
-      coordinators_(options.tls, calls_) {}
+      coordinators_(options.tls, calls_) {
+  if (options.nccl.empty()) no_link_ = absl::InvalidArgumentError("ClientOptions::nccl is empty");
+}
+
+void Runtime::UseLink(std::shared_ptr<kernels::DeviceLink> link) {
+  LOG(INFO) << "tensors on a device are sent by " << link->name()
+            << ", which neither encrypts nor authenticates";
+  no_link_ = absl::OkStatus();
+  aborts_ = std::make_shared<kernels::AbortQueue>(link);
+  link_ = std::move(link);
+}
+
+absl::Status Runtime::CheckDevice(int device) const {
+  if (device == -1) return absl::OkStatus();
+  if (link_ == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("on device ", device, ", expecting host memory: ", no_link_.message()));
+  }
+  if (device == link_->device()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("on device ", device,
+                                                 ", expecting host memory or device ",
+                                                 link_->device(), " (ClientOptions::nccl_device)"));
+}
 
 bool Runtime::InForkedChild() const { return getpid() != process_; }
 
@@ -144,6 +177,20 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
     shm.tracker = calls_;
     shm.counters = counters_;
     made = CreateShmShardChannel(std::move(shm));
+  }
+  if (link_ != nullptr) {
+    NcclShardChannelOptions nccl;
+    nccl.name = address;
+    nccl.open = [connection = connections[0]](const std::string& job, uint32_t rank) {
+      return OpenNcclSession(connection, job, rank);
+    };
+    nccl.link = link_;
+    nccl.aborts = aborts_;
+    nccl.pushes = CreateGrpcShardChannel(connections[0], calls_);
+    nccl.pulls = std::move(made);
+    nccl.tracker = calls_;
+    nccl.counters = counters_;
+    made = CreateNcclShardChannel(std::move(nccl));
   }
   MutexLock lock(mu_);
   return shard_channels_.emplace(address, std::move(made)).first->second;

@@ -22,6 +22,8 @@
 #include "client/transport/shard_channel.h"
 #include "client/transport/transfer_counters.h"
 #include "kernels/mutex.h"
+#include "kernels/nccl/abort_queue.h"
+#include "kernels/nccl/device_link.h"
 
 namespace kaon::client {
 
@@ -32,6 +34,9 @@ class Runtime {
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const ClientOptions& options);
 
   explicit Runtime(const ClientOptions& options);
+  // Sends tensors of a device over this link, in place of the one that ClientOptions::nccl names.
+  // Call it before the first step.
+  void UseLink(std::shared_ptr<kernels::DeviceLink> link);
 
   // Returns FAILED_PRECONDITION in a child of fork() and after Shutdown.
   absl::Status CheckUsable() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -45,6 +50,9 @@ class Runtime {
   // Cancels all operations, waits until they and their calls have ended, and stops the loop. Do not
   // call it on the loop.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Returns INVALID_ARGUMENT if tensors on that device cannot be read, and why. -1: host memory.
+  absl::Status CheckDevice(int device) const;
 
   // Returns the connection to a shard; the first use creates it.
   absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(const std::string& address)
@@ -67,6 +75,11 @@ class Runtime {
   // Shared with the calls.
   const std::shared_ptr<CallTracker> calls_;
   CoordinatorClient coordinators_;
+  // Why tensors on a device cannot be read; OK if `link_` reads them.
+  absl::Status no_link_;
+  // Both are null without a link. Channels and aborts share them.
+  std::shared_ptr<kernels::DeviceLink> link_;
+  std::shared_ptr<kernels::AbortQueue> aborts_;
 
   mutable Mutex mu_;
   CondVar operation_ended_;

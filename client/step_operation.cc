@@ -102,6 +102,14 @@ absl::Status StepOperation::CheckTensor(uint32_t parameter_id, const TensorView&
   if (tensor.elements == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": elements is null"));
   }
+  if (absl::Status on_device = job.runtime().CheckDevice(tensor.device); !on_device.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, ": elements are ", on_device.message()));
+  }
+  if (options_.load_weights && tensor.device != -1) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": weights are on device ",
+                                                   tensor.device, ", expecting host memory"));
+  }
   const int dtype = static_cast<int>(tensor.dtype);
   if (dtype < 1 || dtype > 3 || (options_.load_weights && tensor.dtype != DType::kFloat32)) {
     return absl::InvalidArgumentError(

@@ -30,15 +30,16 @@ absl::Status CheckShare(const BeginOptions& options) {
 }
 
 // Checks that a copy has the same bits as its original: steps keep them equal, but cannot make them
-// equal. Leaves tensors of another size to Push.
+// equal. Leaves tensors of another size, and those on a device, to Push.
 absl::Status CheckCopies(const JobContext& job, const std::vector<TensorView>& weights) {
   for (uint32_t id = 0; id < weights.size(); ++id) {
     const absl::StatusOr<uint32_t> original = job.IdOf(job.parameter(id).tied_to);
     if (!original.ok()) continue;
     const TensorView& a = weights[id];
     const TensorView& b = weights[*original];
-    if (a.elements == b.elements || a.dtype != b.dtype || a.num_elements != b.num_elements)
-      continue;
+    const bool on_host = a.device == -1 && b.device == -1;
+    const bool alike = a.dtype == b.dtype && a.num_elements == b.num_elements;
+    if (a.elements == b.elements || !alike || !on_host) continue;
     if (std::memcmp(a.elements, b.elements, a.num_bytes()) == 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("weights of parameter ", job.parameter(id).name, " differ from those of ",

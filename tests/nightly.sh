@@ -15,6 +15,7 @@ suites=(
   "fuzz:libFuzzer for 3 minutes on every parser of bytes, whose saved corpora every run of the tests replays (tests tagged nightly under tests/fuzz)"
   "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
+  "nccl:every bug of kernels/nccl/channel_bug.h, built in one at a time, is found by a test (tests/nccl_mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
   "crash:3,000 crashes of real processes at failpoints, 500 of an interval job, histories beside 1,000 and 300 (tests/crash:*_cycles_nightly_test, history_interval_nightly_test)"
   "sweep:a crash at every system call of a shard, a failure of every read, full and failing disks, every point of a restore, every moment of a control change (tests/crash:syscall_sweep_, disk_faults_, read_faults_, restore_ and control_crashes_nightly_test)"
@@ -77,6 +78,7 @@ case "$suite" in
   fuzz) options=(--config=fuzz --build_tests_only --test_tag_filters=nightly); targets=(//tests/fuzz/...) ;;
   coverage) verb=script; script=tests/fuzz_coverage.py; options=() ;;
   mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
+  nccl) verb=script; script=tests/nccl_mutation.sh; options=(); packages=() ;;
   containers) verb=script; script=deploy/container_smoke.sh; options=(); packages=(--containers) ;;
   protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;

@@ -55,6 +55,12 @@ struct ClientOptions {
   std::chrono::milliseconds wait_log_interval{10000};
   // Payload bytes sent and not yet acknowledged, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
+  // Network interface or subnet, such as eth1 or 10.1.0.0/16, over which gradients on a device are
+  // sent to shards by NCCL. A shard without NCCL gets them over the network, through host memory.
+  // NCCL neither encrypts nor authenticates. Empty: no tensor may be on a device.
+  std::string nccl;
+  // Number of the CUDA device that the tensors are on.
+  int nccl_device = 0;
   // Connections to each shard over the network, 1 .. 4, opened on first use. The client divides the
   // parameters among them: of a push from 4 MiB on, of a pull from 8 MiB on.
   uint32_t lanes = 2;

@@ -21,6 +21,12 @@ struct TensorView {
   const void* elements = nullptr;
   uint64_t num_elements = 0;
   DType dtype = DType::kFloat32;
+  // Number of the device whose memory has the elements; -1: host memory. A client without
+  // ClientOptions::nccl refuses a tensor on a device.
+  int device = -1;
+  // Event of the device (cudaEvent_t) that the elements are ready after; null: they are ready. The
+  // library waits for it before it reads. Keep it as long as the elements.
+  void* ready_event = nullptr;
 
   size_t num_bytes() const { return num_elements * SizeOf(dtype); }
 };

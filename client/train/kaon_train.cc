@@ -57,6 +57,8 @@ ServiceSessionOptions ServiceOptionsOf(const TrainOptions& options, const ModelS
   ServiceSessionOptions service;
   service.client.coordinators = options.coordinators;
   service.client.transport = options.transport.value_or(service.client.transport);
+  service.client.nccl = options.nccl;
+  service.client.nccl_device = options.nccl_device;
   service.client.tls = TlsFilesOf(options, rank);
   service.job = MakeJobDefinition(options, model);
   service.rank = rank;

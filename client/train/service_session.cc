@@ -36,6 +36,10 @@ absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
     MutexLock lock(rewind->mu);
     rewind->step = step;
   };
+  std::unique_ptr<DeviceGradients> on_device;
+  if (!client_options.nccl.empty()) {
+    KAON_ASSIGN_OR_RETURN(on_device, DeviceGradients::Create(client_options.nccl_device));
+  }
   kaon::Result<kaon::Client> client = kaon::Client::Connect(client_options);
   if (!client.ok()) return ToAbsl(client.status());
   kaon::Result<kaon::Job> job = client->Register(options.job);
@@ -43,7 +47,8 @@ absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
   kaon::Result<kaon::Worker> worker = job->Join(options.rank);
   if (!worker.ok()) return ToAbsl(worker.status());
   return std::make_unique<ServiceSession>(std::move(client).value(), std::move(job).value(),
-                                          std::move(worker).value(), gate, std::move(rewind));
+                                          std::move(worker).value(), gate, std::move(rewind),
+                                          std::move(on_device));
 }
 
 template <typename T>
@@ -103,12 +108,18 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   kaon::Result<kaon::Step> step = worker_.Begin(options);
   if (!step.ok()) return ToAbsl(step.status());
   const TensorBuffers& gradients = *contribution.gradients;
+  if (on_device_ != nullptr) KAON_RETURN_IF_ERROR(on_device_->CopyIn(gradients));
   std::vector<kaon::Future<kaon::Done>> pushes;
   const std::set<uint32_t> missing(contribution.missing_parameters.begin(),
                                    contribution.missing_parameters.end());
   for (uint32_t id = 0; id < gradients.tensors.size(); ++id) {
     if (missing.count(id) > 0) continue;
-    pushes.push_back(step->Push(id, ViewOf(gradients.tensors[id], gradients.dtype)));
+    kaon::TensorView view = ViewOf(gradients.tensors[id], gradients.dtype);
+    if (on_device_ != nullptr) {
+      view.elements = on_device_->data(id);
+      view.device = on_device_->device();
+    }
+    pushes.push_back(step->Push(id, view));
   }
   kaon::FinishOptions finish;
   finish.loss = contribution.loss;

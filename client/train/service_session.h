@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/kaon/client.h"
+#include "client/train/device_gradients.h"
 #include "client/train/stop_gate.h"
 #include "client/train/training_session.h"
 #include "kernels/mutex.h"
@@ -39,9 +40,10 @@ class ServiceSession : public TrainingSession {
 
   // Takes the parts that Create has made.
   ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate,
-                 std::shared_ptr<Rewind> rewind)
+                 std::shared_ptr<Rewind> rewind, std::unique_ptr<DeviceGradients> on_device)
       : gate_(gate),
         rewind_(std::move(rewind)),
+        on_device_(std::move(on_device)),
         client_(std::move(client)),
         job_(std::move(job)),
         worker_(std::move(worker)) {}
@@ -70,6 +72,8 @@ class ServiceSession : public TrainingSession {
   StopGate& gate_;
   // Shared with the library's threads.
   const std::shared_ptr<Rewind> rewind_;
+  // Null if gradients are in host memory. Outlives the pushes.
+  const std::unique_ptr<DeviceGradients> on_device_;
   // The loop took a rewind that the worker has not followed.
   bool rewound_ = false;
   // The order matters: steps and jobs must be destroyed before their client.

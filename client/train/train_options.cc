@@ -118,6 +118,10 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
                                  "Of gradients and weights: grpc is the network, shm is memory "
                                  "shared with shards of this machine, auto is shm where it is to "
                                  "be had (default: auto)");
+  app.add_option("--nccl", o.nccl,
+                 "Copy gradients to a GPU, and send them from there by NCCL over this interface or "
+                 "subnet, unencrypted");
+  app.add_option("--nccl-device", o.nccl_device, "Number of that GPU")->capture_default_str();
 }
 
 void AddWorkerOptions(CLI::App& app, TrainOptions& o) {

@@ -38,6 +38,9 @@ struct TrainOptions {
   kaon::TlsFiles tls;
   // Unset: the library's default.
   std::optional<kaon::Transport> transport;
+  // If set, gradients are copied to a GPU and sent from there by NCCL over this network.
+  std::string nccl;
+  int nccl_device = 0;
 
   uint32_t workers = 2;
   // Absences for --local: leaving out the same ranks repeats the result of a job with worker_loss

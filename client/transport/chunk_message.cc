@@ -27,7 +27,24 @@ v1::TensorChunk HeaderOf(const ChunkToSend& chunk) {
   return header;
 }
 
+namespace {
+
+// Without payloads, and without their checksums: the digest of the transfer takes their place.
+grpc::ByteBuffer BuildHeaders(const LeasedChunks& leased) {
+  v1::PushRequest request;
+  *request.mutable_nccl() = *leased.nccl;
+  for (const ChunkToSend& chunk : leased.chunks) {
+    const bool alone = leased.chunks.size() == 1;
+    *(alone ? request.mutable_chunk() : request.add_pieces()) = HeaderOf(chunk);
+  }
+  const grpc::Slice slice(request.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
+
 grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& leased) {
+  if (leased.nccl.has_value()) return BuildHeaders(leased);
   std::vector<v1::TensorChunk> headers;
   std::vector<grpc::Slice> slices(1);
   headers.reserve(leased.chunks.size());

@@ -19,7 +19,7 @@ v1::TensorChunk HeaderOf(const ChunkToSend& chunk);
 
 // Builds a PushRequest with these chunks: a header slice, then one slice over each payload in
 // place. Each slice holds the lease until gRPC releases the slice. Computes the CRC32C of each
-// payload now.
+// payload now. If the payloads travel over NCCL, the message has the headers alone.
 grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& chunks);
 
 // A received message of chunks. The payload lies in `slices`, which keep it alive.

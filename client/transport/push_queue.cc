@@ -95,6 +95,8 @@ ChunkToSend PushQueue::ChunkOf(ContributionKey key, const Entry& entry, uint64_t
   chunk.dtype = entry.tensor.dtype;
   const auto* elements = static_cast<const std::byte*>(entry.tensor.elements);
   chunk.payload = absl::MakeConstSpan(elements + entry.sent * size, chunk.num_elements * size);
+  chunk.device = entry.tensor.device;
+  chunk.ready_event = entry.tensor.ready_event;
   return chunk;
 }
 

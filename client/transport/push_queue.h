@@ -33,8 +33,11 @@ struct ChunkToSend {
   uint64_t offset = 0;
   uint64_t num_elements = 0;
   DType dtype = DType::kFloat32;
-  // Memory of the caller's tensor.
+  // Memory of the caller's tensor: of the device with that number, or of the host (-1).
   absl::Span<const std::byte> payload;
+  int device = -1;
+  // Event that the payload is ready after (TensorView); null: it is ready.
+  void* ready_event = nullptr;
 };
 
 class PushQueue {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -22,6 +23,9 @@ namespace kaon::client {
 struct LeasedChunks {
   std::vector<ChunkToSend> chunks;
   std::shared_ptr<const void> lease;
+  // If set, only the headers of `chunks` are sent: their payloads travel over NCCL. Only the gRPC
+  // channel accepts it.
+  std::optional<v1::NcclTransfer> nccl = std::nullopt;
 };
 
 // Next message of a push: nothing for now, chunks, or the finish.

@@ -40,6 +40,9 @@ class Event {
   virtual ~Event() = default;
   // Blocks until the work before the last Stream::Record is done; returns at once before the first.
   virtual void Await() = 0;
+  // Returns whether that work is done, without waiting for it. The device on the host does the work
+  // now, since nothing else would.
+  virtual bool IsDone() = 0;
 };
 
 // Work recorded by Stream::EndCapture, to be launched any number of times. Outlives its launches.
@@ -62,6 +65,9 @@ class Stream {
   virtual void Record(Event& event) = 0;
   // Later work of this stream waits for the event.
   virtual void Wait(const Event& event) = 0;
+  // Later work of this stream waits for an event of another library: a cudaEvent_t, or an Event* on
+  // the host.
+  virtual void WaitForNative(void* event) = 0;
   // Blocks until everything is done.
   virtual void Synchronize() = 0;
 

@@ -85,6 +85,13 @@ class CudaEvent final : public Event {
     AwaitEvent(context_.ordinal, event_, last_, context_.deadline);
   }
 
+  bool IsDone() override {
+    MakeCurrent(context_.ordinal);
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state != cudaErrorNotReady) Check(context_.ordinal, "cudaEventQuery", state);
+    return state == cudaSuccess;
+  }
+
   cudaEvent_t native() const { return event_; }
   void Record(cudaStream_t stream, const LastCall& last) {
     last_ = last;
@@ -145,6 +152,11 @@ class CudaStream final : public Stream {
     MakeCurrent(context_.ordinal);
     Check(context_.ordinal, "cudaStreamWaitEvent",
           cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).native(), 0));
+  }
+  void WaitForNative(void* event) override {
+    MakeCurrent(context_.ordinal);
+    Check(context_.ordinal, "cudaStreamWaitEvent",
+          cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0));
   }
   void Synchronize() override {
     Record(end_);

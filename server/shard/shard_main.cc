@@ -57,8 +57,7 @@ kaon::config::CommandLine Describe() {
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
-      {"allow_other_build",
-       "go on from a data_dir that another build, backend or device class wrote"},
+      {"allow_other_build", "go on from a data_dir of another build, backend or device class"},
       {"snapshot_journal_bytes",
        "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the state if that is "
        "more (0)"},
@@ -67,6 +66,7 @@ kaon::config::CommandLine Describe() {
        "sixteenth of host_memory_bytes); without one they use the network"},
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
+      {"nccl", "interface or subnet for gradients of GPUs by NCCL, not encrypted (none)"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {

@@ -174,7 +174,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   loop_->Start(*journal_, snapshots_.get(), [] { kill(getpid(), SIGTERM); });
   KAON_RETURN_IF_ERROR(StartSessions(config));
   data_service_ = std::make_unique<ShardDataService>(
-      *loop_, config.host_memory_bytes() + config.staging_bytes());
+      *loop_, nccl_endpoint_.get(), config.host_memory_bytes() + config.staging_bytes());
+  nccl_service_ = std::make_unique<ShardNcclService>(nccl_endpoint_.get(), counts_);
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();
@@ -415,6 +416,7 @@ void ShardServer::BuildLost(ShardCore::Options options, const std::string& why) 
 }
 
 absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
+  nccl_endpoint_ = NcclEndpoint::Start(link_, config.nccl(), DeviceOrdinal(config));
   if (config.shm_sessions() == 0) return absl::OkStatus();
   ShmEndpoint::Options options;
   options.max_sessions = config.shm_sessions();
@@ -451,6 +453,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   listener_->AddTo(builder, std::move(credentials));
   builder.RegisterService(data_service_.get());
   builder.RegisterService(local_service_.get());
+  builder.RegisterService(nccl_service_.get());
   builder.RegisterService(control_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot start a server");
@@ -476,6 +479,7 @@ void ShardServer::Stop(absl::Duration last_snapshot) {
   // The loop stops first: every open stream then ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (shm_endpoint_ != nullptr) shm_endpoint_->Stop();
+  if (nccl_endpoint_ != nullptr) nccl_endpoint_->Stop();
   if (listener_ != nullptr) listener_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   health_.ShowIn(nullptr);

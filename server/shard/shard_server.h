@@ -26,6 +26,7 @@
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
+#include "server/shard/transport/nccl_endpoint.h"
 #include "server/shard/transport/shard_service.h"
 #include "server/shard/transport/shm_endpoint.h"
 #include "server/tier/device_tier.h"
@@ -54,6 +55,9 @@ class ShardServer {
   absl::Status Serve();
   // Prepares a server and serves. Errors of both.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
+  // Receives gradients over this link, in place of the one that ShardConfig.nccl names. Call it
+  // before Serve. Its communicators share it.
+  void UseLink(std::shared_ptr<kernels::DeviceLink> link) { link_ = std::move(link); }
   // Shuts down without a last snapshot.
   ~ShardServer();
 
@@ -91,6 +95,7 @@ class ShardServer {
   std::function<void(const absl::Status& status)> OnRoom(std::string cause, monitor::Event retry);
   // Builds a loop that reports `why` and never votes.
   void BuildLost(ShardCore::Options options, const std::string& why);
+  // Starts sessions over shared memory, and over NCCL if there is a link.
   absl::Status StartSessions(const v1::ShardConfig& config);
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);
@@ -119,8 +124,12 @@ class ShardServer {
   std::unique_ptr<journal::Journal> journal_;
   // Null without shm_sessions. Destroyed before the accumulator that its sessions push to.
   std::unique_ptr<ShmEndpoint> shm_endpoint_;
+  // Null without NCCL.
+  std::shared_ptr<kernels::DeviceLink> link_;
+  std::unique_ptr<NcclEndpoint> nccl_endpoint_;
   std::unique_ptr<ShardDataService> data_service_;
   std::unique_ptr<ShardLocalService> local_service_;
+  std::unique_ptr<ShardNcclService> nccl_service_;
   std::unique_ptr<ShardControlService> control_service_;
   // Hears of calls from the server, and outlives it.
   std::unique_ptr<listener::Listener> listener_;

@@ -18,21 +18,29 @@
 #include "kernels/mutex.h"
 #include "tests/conformance/queued_source.h"
 #include "tests/server/shard/transport/served_shard.h"
+#include "tests/testing/fake_link.h"
 
 namespace kaon::client {
 
 using MakeShardChannel = std::function<std::shared_ptr<ShardChannel>(
     std::shared_ptr<grpc::Channel> connection, std::shared_ptr<CallTracker> tracker,
-    std::shared_ptr<TransferCounters> counters)>;
+    std::shared_ptr<TransferCounters> counters, kernels::FakeFabric& fabric)>;
+
+// Connects the devices of the test and of the shard. Outlives both.
+struct ConnectedDevices {
+  const std::shared_ptr<kernels::FakeFabric> fabric = std::make_shared<kernels::FakeFabric>();
+};
 
 // The shard has the job of tests/server/shard/agreement/plans.h, and step 1 is planned.
-class ShardChannelConformance : public shard::ServedShardTest,
+class ShardChannelConformance : private ConnectedDevices,
+                                public shard::ServedShardTest,
                                 public testing::WithParamInterface<MakeShardChannel> {
  protected:
-  ShardChannelConformance() : shard::ServedShardTest(/*shm_sessions=*/2) {
+  ShardChannelConformance() : shard::ServedShardTest(/*shm_sessions=*/2, fabric->NewLink()) {
     PlanStepOne();
-    shard_ = GetParam()(channel_, tracker_, counters_);
+    shard_ = GetParam()(channel_, tracker_, counters_, *fabric);
   }
+  kernels::FakeFabric& devices() { return *fabric; }
   // Shuts down in the order of the client's Runtime.
   void TearDown() override {
     tracker_->AwaitNone();

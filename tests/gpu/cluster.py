@@ -5,12 +5,14 @@
 
 Prints one JSON line per check and figure. Two shards share the device. `repeated`: two runs of Muon and AdamW end in one
 digest. So do a run whose shards were killed (`killed`), one whose tensors stay in host memory (`host_memory`), and one
-whose tensors stay in a file (`nvme`). `adamw`: a run of AdamW alone ends in the digest of a run on the CPU. `push_*` and
+whose tensors stay in a file (`nvme`). `adamw`: a run of AdamW alone ends in the digest of a run on the CPU.
+`nccl`: two workers and a shard, three processes, end in the digest of gRPC; `nccl_killed`: also with kill -9 of a worker. `push_*` and
 `pull_*`: rates over shared memory of a shard on the device and of one on the CPU.
 --device cpu leaves the option away, to test this program.
 """
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -64,9 +66,11 @@ class Programs:
 class Cluster:
     """Servers in a fresh directory; a context that ends them."""
 
-    def __init__(self, programs, directory, device, in_files=False):
-        """`in_files`: each shard keeps its tensors in a file in a directory of its own."""
+    def __init__(self, programs, directory, device, in_files=False, nccl=""):
+        """`in_files`: each shard keeps its tensors in a file in a directory of its own. `nccl`: there is one shard, which
+        receives gradients over this interface."""
         self.programs, self.directory, self.device, self.in_files = programs, directory, device, in_files
+        self.nccl, self.shards = nccl, 1 if nccl else SHARDS
         self.processes = []
 
     def __enter__(self):
@@ -76,7 +80,7 @@ class Cluster:
         subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS)], env=self.programs.environment,
                        stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         try:
-            addresses = [self.start_shard(i, "127.0.0.1:0") for i in range(SHARDS)]
+            addresses = [self.start_shard(i, "127.0.0.1:0") for i in range(self.shards)]
             self.address = self.start("coordinator", "kaon-coordinator", "coordinator", ["--shards", ",".join(addresses)])
         except BaseException:
             self.__exit__()
@@ -102,6 +106,8 @@ class Cluster:
             files = self.file(f"shard-{i}-files")
             os.makedirs(files, exist_ok=True)
             options += ["--memory-tier", "host", "--nvme-dirs", files, "--nvme-bytes", str(FILE_BYTES)]
+        if self.nccl:
+            options += ["--nccl", self.nccl]
         return self.start(f"shard-{i}", "kaon-shard", "shard", options, listen)
 
     def kill_shard(self, i):
@@ -123,7 +129,7 @@ class Cluster:
         command = [self.programs.path(program), "--listen", listen, "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
                    "--tls-certificate-file", self.file(f"tls/{role}.crt"), "--tls-private-key-file", self.file(f"tls/{role}.key")]
         with open(log, "wb") as output:
-            self.processes.append(subprocess.Popen(command + options, env=self.programs.environment,
+            self.processes.append(subprocess.Popen(command + options, env=self.environment(name),
                                                    stdin=subprocess.DEVNULL, stdout=output, stderr=output))
         deadline = time.monotonic() + START_SECONDS
         while not (os.path.exists(port) and os.path.getsize(port)):
@@ -134,8 +140,56 @@ class Cluster:
         with open(port, encoding="utf-8") as file:
             return "127.0.0.1:" + file.read().strip()
 
+    def environment(self, process):
+        """Processes that share a card must look like different hosts to NCCL, and then use sockets alone."""
+        log = self.file(f"{process}.nccl")
+        return {**self.programs.environment, **({"NCCL_HOSTID": process, "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
+                                                 "NCCL_IB_DISABLE": "1", "NCCL_DEBUG_FILE": log} if self.nccl else {})}
+
+    def start_rank(self, rank, options):
+        """Starts one worker as a process of its own. Returns the process and the file that it prints to."""
+        path = self.file(f"rank-{rank}.log")
+        with open(path, "wb") as output:
+            process = subprocess.Popen([self.programs.path("kaon-train"), "--connect", self.address, "--tls-dir", self.file("tls"),
+                                        "--rank", str(rank), "--report-every", "1", *options],
+                                       env=self.environment(f"rank-{rank}"), stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=subprocess.STDOUT)
+        return process, path
+
+    def train_apart(self, options, kill_after=None):
+        """Trains with each rank in a process of its own. `kill_after`: rank 1 is killed once, when it has reported so many
+        steps."""
+        ranks = [self.start_rank(rank, options) for rank in range(WORKERS)]
+        try:
+            if kill_after is not None:
+                deadline = time.monotonic() + START_SECONDS
+                while text_of(ranks[1][1]).count("step") < kill_after:
+                    if ranks[1][0].poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError(f"rank 1 does not train: {text_of(ranks[1][1])[-300:]}")
+                    time.sleep(0.01)
+                ranks[1][0].kill()
+                ranks[1][0].wait()
+                ranks[1] = self.start_rank(1, options)
+            for process, path in ranks:
+                if process.wait(START_SECONDS) != 0:
+                    raise RuntimeError(f"kaon-train ended with {process.returncode}: {text_of(path)[-300:]}")
+        finally:
+            for process, _ in ranks:
+                process.kill()
+                process.wait()
+        return summary(text_of(ranks[0][1]))["weights_digest"]
+
+    def transfers(self):
+        """Returns how many payloads of sessions that have ended came over NCCL."""
+        return sum(int(count) for count in re.findall(r"ended after (\d+) transfers", text_of(self.file("shard-0.log"))))
+
     def train(self, options):
         return summary(self.programs.run("kaon-train", "--connect", self.address, "--tls-dir", self.file("tls"), *options))
+
+
+def text_of(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
 
 
 def summary(text):
@@ -179,6 +233,42 @@ def measure_training(programs, directory, device, small):
     emit("adamw", ok=here == there, detail=f"device {there}, CPU {here}")
 
 
+def why_no_nccl(programs, device):
+    """Returns why gradients over NCCL cannot be tried here, or nothing."""
+    if not device or not device[1].startswith("cuda:"):
+        return "there is no GPU; nccl_equality_test and nccl_shard_channel_test run both ends over a fake fabric"
+    if not programs.knows("kaon-train", "--nccl") or not programs.knows("kaon-shard", "--nccl"):
+        return "the programs have no option --nccl"
+    folders = [folder for root in sys.path for folder in glob.glob(os.path.join(root, "nvidia", "nccl", "lib"))]
+    path = os.pathsep.join(filter(None, [*folders, programs.environment.get("LD_LIBRARY_PATH", "")]))
+    programs.environment["LD_LIBRARY_PATH"] = path
+    # A loader of its own reads the new path.
+    found = subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libnccl.so.2')"], env=programs.environment,
+                           stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    return "" if found.returncode == 0 else found.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
+
+
+def measure_nccl(programs, directory, device, small):
+    """Two workers and a shard as processes of one card: gradients over NCCL and over gRPC end in one digest, and so does a
+    run in which a worker was killed."""
+    reason = why_no_nccl(programs, device)
+    if reason:
+        for name in ("nccl", "nccl_killed"):
+            emit(name, skipped=reason)
+        return
+    options = training(small)
+    over_nccl = options + ["--nccl", "lo", "--nccl-device", device[1].partition(":")[2]]
+    with Cluster(programs, os.path.join(directory, "nccl-grpc"), device, nccl="lo") as cluster:
+        expected = cluster.train_apart(options + ["--transport", "grpc"])
+    for name, kill_after in (("nccl", None), ("nccl_killed", 3)):
+        with Cluster(programs, os.path.join(directory, name), device, nccl="lo") as cluster:
+            there = cluster.train_apart(over_nccl, kill_after)
+        # The shard has ended, and with it every session.
+        transfers = cluster.transfers()
+        emit(name, ok=there == expected and transfers > 0,
+             detail=f"{transfers} transfers over NCCL, digest {there}, over gRPC {expected}")
+
+
 def measure_transfers(programs, directory, device, small):
     for label, options in (("cpu", []), ("gpu", device)):
         if label == "gpu" and not programs.knows("push_pull", "--device"):
@@ -212,7 +302,7 @@ def main():
         emit("", skipped=str(error))
         return 0
     failed = 0
-    for name, measure in (("training", measure_training), ("transfers", measure_transfers)):
+    for name, measure in (("training", measure_training), ("nccl", measure_nccl), ("transfers", measure_transfers)):
         try:
             measure(programs, args.directory, device, args.small)
         except FileNotFoundError as error:

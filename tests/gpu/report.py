@@ -195,6 +195,8 @@ ROWS = [
     Check("host tensors, Newton-Schulz on the GPU: digest of GPU tensors", "cluster", "host_memory"),
     Check("tensors in a file, Newton-Schulz on the GPU: digest of GPU tensors", "cluster", "nvme"),
     Check("AdamW on 2 GPU shards: digest of the CPU", "cluster", "adamw"),
+    Check("gradients over NCCL, 3 processes on one card: digest of gRPC", "cluster", "nccl"),
+    Check("a worker killed while it sends over NCCL: the same digest", "cluster", "nccl_killed"),
     Transfer("pushes to a GPU shard, shared memory", "push", "transfer_h2d"),
     Transfer("pulls from a GPU shard, shared memory", "pull", "transfer_d2h"),
 ]

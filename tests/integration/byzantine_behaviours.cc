@@ -273,6 +273,8 @@ Behaviours OfChunks() {
                    *r.GetReflection()->MutableUnknownFields(&r);
                for (int i = 0; i <= 1 << 16; ++i) unknown.AddLengthDelimited(6);
              }),
+      Chunks("payload here and over NCCL", kInvalid, "nccl is set with 24 bytes of payload",
+             [](auto& r) { r.mutable_nccl()->set_session(1); }),
       Finishes("finish that leaves everything out", kInvalid, "finished with 0 elements, expecting",
                [](auto&) {}),
       Finishes("finish that names no parameter", kInvalid, "9",
@@ -395,6 +397,12 @@ Behaviours OfStreams() {
   return {
       {"end without a finish", kInvalid, "the push stream ended without a finish",
        [](ByzantinePeer& peer) { return peer.Push({peer.Open()}); }},
+      Chunks("payload over NCCL for a shard that has none", StatusCode::UNAVAILABLE,
+             "this shard has no NCCL, expecting payloads",
+             [](auto& r) {
+               r.mutable_nccl()->set_session(1);
+               r.clear_payload();
+             }),
       {"compressed message", StatusCode::UNIMPLEMENTED, "",
        [](ByzantinePeer& peer) {
          v1::PushRequest request = peer.Open();

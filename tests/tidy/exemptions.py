@@ -12,6 +12,10 @@ _BOTH_TRANSPORTS = "tests/server/shard/transport/grpc_push_stream_test.cc, grpc_
 
 _CHANNEL_SUITE = "tests/client/transport/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
 
+_NCCL_SUITE = "tests/client/transport/nccl_shard_channel_test.cc runs the suite of ShardChannel and every fault over it; alone it does nothing"
+
+_NCCL = "whether the machine has NCCL is known when the test runs; the skip prints why not"
+
 _NUMERICS_TABLE = "kaonctl runs the numerics table of the tests on the user's machine (ADR 0014)"
 
 _TILES = "whether the processor has AMX tiles is known when the test runs, not when Bazel picks it; the skip prints it"
@@ -65,6 +69,9 @@ EXEMPT = {
     ("mirrored-test", "client/transport/shm_lane.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_pull.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_push.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/transport/nccl_lane.cc"): _NCCL_SUITE,
+    ("mirrored-test", "client/transport/nccl_push.cc"): _NCCL_SUITE,
+    ("skipped-test", "tests/kernels/nccl/nccl_api_test.cc"): _NCCL,
     ("mirrored-test", "client/transport/coordinator_client.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/pull_operation.cc"): _WHOLE_CALLS,

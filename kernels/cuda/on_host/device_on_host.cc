@@ -60,6 +60,10 @@ class EventOnHost final : public Event {
  public:
   explicit EventOnHost(class DeviceOnHost& device) : device_(device) {}
   void Await() override;
+  bool IsDone() override {
+    Await();
+    return true;
+  }
 
   DeviceOnHost& device_;
   // Guarded by the device's mutex; null before the first Record.
@@ -92,6 +96,7 @@ class StreamOnHost final : public Stream {
   void SetZero(void* to, uint64_t bytes) override;
   void Record(Event& event) override;
   void Wait(const Event& event) override;
+  void WaitForNative(void* event) override { Wait(*static_cast<const Event*>(event)); }
   void Synchronize() override;
   void BeginCapture() override;
   std::unique_ptr<Graph> EndCapture() override;

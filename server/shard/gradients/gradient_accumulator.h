@@ -49,6 +49,9 @@ class GradientAccumulator {
   // checksum or does not fit its parameter, else those before the first refused chunk. ABORTED: the
   // stream is over; other errors as in shard_data.proto.
   absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
+  // Checks chunks whose payloads follow: the stream is not over, and each fits its parameter.
+  absl::Status CheckHeaders(PushStreamId stream,
+                            absl::Span<const v1::TensorChunk* const> chunks) const;
   // Returns INVALID_ARGUMENT naming the first parameter neither complete nor missing, and changes
   // nothing then. Repeatable. On a lane, it only says that the lane sends nothing more.
   absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);

@@ -33,6 +33,27 @@ absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
 
 }  // namespace
 
+absl::Status GradientAccumulator::CheckHeaders(
+    PushStreamId stream, absl::Span<const v1::TensorChunk* const> chunks) const {
+  std::shared_ptr<const v1::RegisterBody> registration;
+  {
+    MutexLock lock(mu_);
+    KAON_RETURN_IF_ERROR(streams_.Find(stream).status());
+    for (const v1::TensorChunk* const chunk : chunks) {
+      KAON_RETURN_IF_ERROR(FindParameterLocked(chunk->parameter_id()).status());
+    }
+    registration = registration_;
+  }
+  const v1::JobDefinition& job = registration->definition();
+  for (const v1::TensorChunk* const chunk : chunks) {
+    const v1::ParameterSpec& spec = job.parameters(static_cast<int>(chunk->parameter_id()));
+    KAON_RETURN_IF_ERROR(CheckChunk({spec.name(), job::NumElements(spec), options_.min_chunk_bytes},
+                                    *chunk,
+                                    chunk->num_elements() * proto::WireSizeOf(chunk->dtype())));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
                                             absl::Span<const proto::ChunkView> chunks) {
   PhaseTimer timer(options_.phases, Phase::kReceive);

@@ -3,8 +3,11 @@
 #include <glog/logging.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
+#include "proto/crc32c.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
@@ -16,7 +19,8 @@ PushIntake::PushIntake(GradientAccumulator& accumulator, monitor::EventCounts& c
     : accumulator_(accumulator), counts_(counts), peer_(std::move(peer)) {}
 
 absl::StatusOr<PushIntake::Answer> PushIntake::Take(proto::Slices slices,
-                                                    absl::FunctionRef<PushCallbacks()> callbacks) {
+                                                    absl::FunctionRef<PushCallbacks()> callbacks,
+                                                    bool awaits_payloads) {
   KAON_ASSIGN_OR_RETURN(const proto::DecodedPush decoded, proto::DecodePush(slices));
   const v1::PushRequest& message = decoded.message;
   const bool has_chunks = message.has_chunk() || message.pieces_size() > 0;
@@ -25,6 +29,11 @@ absl::StatusOr<PushIntake::Answer> PushIntake::Take(proto::Slices slices,
   if (bodies != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(bodies, " of open, finish, chunk and pieces are set, expecting 1"));
+  }
+  if (message.has_nccl() && (!has_chunks || !decoded.payload.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nccl is set with ", has_chunks ? "" : "no chunk and ",
+                     decoded.payload_bytes(), " bytes of payload, expecting chunks and none"));
   }
   if (!has_chunks && !decoded.payload.empty()) {
     return absl::InvalidArgumentError(
@@ -35,11 +44,17 @@ absl::StatusOr<PushIntake::Answer> PushIntake::Take(proto::Slices slices,
     return absl::InvalidArgumentError(absl::StrCat(
         "the first message is a ", has_chunks ? "chunk" : "finish", ", expecting open"));
   }
+  if (message.has_nccl()) return Announce(message);
   if (has_chunks) {
     KAON_ASSIGN_OR_RETURN(const proto::ChunkViews views, proto::SplitPayload(decoded));
     PassFailpoint(Failpoint::shard_chunk_received);
     KAON_RETURN_IF_ERROR(accumulator_.AddChunks(*stream_, views.chunks));
     return Answer();
+  }
+  if (awaits_payloads) {
+    Answer waits;
+    waits.waits = true;
+    return waits;
   }
   KAON_RETURN_IF_ERROR(accumulator_.Finish(*stream_, message.finish()));
   PassFailpoint(Failpoint::shard_push_finished);
@@ -56,9 +71,72 @@ absl::StatusOr<PushIntake::Answer> PushIntake::Open(const v1::PushOpen& open,
   KAON_ASSIGN_OR_RETURN(OpenPush opened, accumulator_.Open(open, callbacks()));
   PassFailpoint(Failpoint::shard_push_opened);
   stream_ = opened.stream;
+  open_ = open;
   Answer answer;
   answer.opened = std::move(opened.opened);
   return answer;
+}
+
+namespace {
+
+// Returns the headers, whether the message has one or several.
+absl::Span<const v1::TensorChunk* const> HeadersOf(const v1::PushRequest& message,
+                                                   std::vector<const v1::TensorChunk*>* headers) {
+  if (message.has_chunk()) headers->push_back(&message.chunk());
+  for (const v1::TensorChunk& piece : message.pieces()) headers->push_back(&piece);
+  return *headers;
+}
+
+uint64_t BytesOf(const v1::TensorChunk& chunk) {
+  return chunk.num_elements() * proto::WireSizeOf(chunk.dtype());
+}
+
+}  // namespace
+
+absl::StatusOr<PushIntake::Answer> PushIntake::Announce(const v1::PushRequest& message) {
+  if (message.pieces_size() == 1 || message.pieces_size() > static_cast<int>(proto::kMaxPieces)) {
+    return absl::InvalidArgumentError(absl::StrCat(message.pieces_size(), " pieces, expecting ",
+                                                   proto::kMinPieces, " .. ", proto::kMaxPieces));
+  }
+  std::vector<const v1::TensorChunk*> headers;
+  if (!Has(kernels::ChannelBug::kHeaderNotChecked)) {
+    KAON_RETURN_IF_ERROR(accumulator_.CheckHeaders(*stream_, HeadersOf(message, &headers)));
+  }
+  const uint64_t bytes = PayloadBytes(message);
+  if (bytes > proto::kMaxChunkBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pieces of ", bytes, " bytes, expecting at most ", proto::kMaxChunkBytes));
+  }
+  PassFailpoint(Failpoint::shard_chunk_received);
+  Answer answer;
+  answer.announced = message;
+  return answer;
+}
+
+uint64_t PushIntake::PayloadBytes(const v1::PushRequest& announced) {
+  uint64_t bytes = BytesOf(announced.chunk());
+  for (const v1::TensorChunk& piece : announced.pieces()) bytes += BytesOf(piece);
+  return bytes;
+}
+
+absl::Status PushIntake::AddReceived(const v1::PushRequest& announced,
+                                     absl::Span<const std::byte> payload) const {
+  std::vector<const v1::TensorChunk*> headers;
+  HeadersOf(announced, &headers);
+  // The accumulator and its staging compare CRC32Cs, which these chunks came without.
+  std::vector<v1::TensorChunk> chunks;
+  std::vector<absl::Span<const std::byte>> payloads;
+  for (const v1::TensorChunk* const header : headers) {
+    payloads.push_back(payload.subspan(0, BytesOf(*header)));
+    payload.remove_prefix(payloads.back().size());
+    chunks.push_back(*header);
+    chunks.back().set_crc32c(proto::Crc32c(payloads.back().data(), payloads.back().size()));
+  }
+  std::vector<proto::ChunkView> views;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    views.push_back({&chunks[i], absl::MakeConstSpan(&payloads[i], 1)});
+  }
+  return accumulator_.AddChunks(*stream_, views);
 }
 
 void PushIntake::NoteEnd(const absl::Status& status) const {

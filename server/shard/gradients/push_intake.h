@@ -24,28 +24,44 @@ class PushIntake {
     std::optional<v1::PushOpened> opened;
     // The push is complete and everything in it was accepted.
     bool finished = false;
+    // Headers of accepted chunks, whose payload travels over NCCL. Pass it to AddReceived.
+    std::optional<v1::PushRequest> announced;
+    // The message is a finish that must wait for payloads: process it again once they are added.
+    bool waits = false;
   };
 
   // `accumulator` and `counts` outlive the intake.
   PushIntake(GradientAccumulator& accumulator, monitor::EventCounts& counts, proto::Identity peer);
 
   // Processes a serialized PushRequest and reads its bytes now. Invokes `callbacks` once, for an
-  // acceptable open. Errors are those of ShardData.Push and end the push.
-  absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks);
+  // acceptable open. Errors are those of ShardData.Push and end the push. `awaits_payloads`: some
+  // of what was announced was not added yet.
+  absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks,
+                              bool awaits_payloads = false);
+  // Adds the payload of an announced message. Call it in the order of the announcements, on any
+  // thread. Errors as of GradientAccumulator::AddChunks.
+  absl::Status AddReceived(const v1::PushRequest& announced,
+                           absl::Span<const std::byte> payload) const;
+  // Returns the bytes of an announced payload.
+  static uint64_t PayloadBytes(const v1::PushRequest& announced);
   // Counts and logs the end of a push.
   void NoteEnd(const absl::Status& status) const;
   // Accepts nothing more. Call it once no callback is needed any more.
   void Close();
 
   bool finished() const { return finished_; }
+  // Fields of the open message; empty before it.
+  const v1::PushOpen& open() const { return open_; }
 
  private:
   absl::StatusOr<Answer> Open(const v1::PushOpen& open,
                               absl::FunctionRef<PushCallbacks()> callbacks);
+  absl::StatusOr<Answer> Announce(const v1::PushRequest& message);
 
   GradientAccumulator& accumulator_;
   monitor::EventCounts& counts_;
   const proto::Identity peer_;
+  v1::PushOpen open_;
   std::optional<PushStreamId> stream_;
   bool finished_ = false;
 };

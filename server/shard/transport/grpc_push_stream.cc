@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 
@@ -15,16 +16,17 @@ namespace {
 
 // Size of a chunk, its header, and the parameter ids of a finish.
 constexpr size_t kMaxMessageBytes = proto::kMaxChunkBytes + (64 << 10);
+constexpr char kUnfinished[] = "a push ended without its finish";
 
 }  // namespace
 
 PushStream::PushStream(GradientAccumulator& accumulator, monitor::EventCounts& counts,
-                       proto::Identity peer)
-    : intake_(accumulator, counts, std::move(peer)) {}
+                       NcclEndpoint* nccl, proto::Identity peer)
+    : nccl_(nccl), intake_(accumulator, counts, std::move(peer)) {}
 
 PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCounts& counts,
-                              proto::Identity peer) {
-  std::shared_ptr<PushStream> stream(new PushStream(accumulator, counts, std::move(peer)));
+                              NcclEndpoint* nccl, proto::Identity peer) {
+  std::shared_ptr<PushStream> stream(new PushStream(accumulator, counts, nccl, std::move(peer)));
   stream->self_ = stream;
   stream->StartRead(&stream->received_);
   return stream.get();
@@ -38,42 +40,137 @@ void PushStream::OnReadDone(bool ok) {
     }
     return;
   }
-  std::vector<grpc::Slice> buffers;
-  absl::Status status;
-  if (received_.Length() > kMaxMessageBytes) {
-    status = absl::ResourceExhaustedError(absl::StrCat(
-        "message of ", received_.Length(), " bytes pushed, expecting at most ", kMaxMessageBytes));
-  } else if (const grpc::Status dumped = received_.Dump(&buffers); !dumped.ok()) {
-    status = proto::FromGrpc(dumped);
-  } else {
-    std::vector<absl::Span<const std::byte>> slices;
-    for (const grpc::Slice& buffer : buffers) {
-      slices.push_back(
-          absl::MakeConstSpan(reinterpret_cast<const std::byte*>(buffer.begin()), buffer.size()));
-    }
-    status = Take(slices);
+  {
+    MutexLock lock(mu_);
+    reading_ = Reading::kTakes;
   }
-  if (!status.ok()) return End(status);
-  // The next read overwrites the memory of these slices.
-  MutexLock lock(mu_);
-  if (!ended_) StartRead(&received_);
+  TakeReceived();
 }
 
-absl::Status PushStream::Take(proto::Slices slices) {
-  KAON_ASSIGN_OR_RETURN(PushIntake::Answer answer, intake_.Take(slices, [this] {
+void PushStream::TakeReceived() {
+  const absl::StatusOr<bool> taken = TakeMessage();
+  // A finish that waits belongs to the thread of the last payload from now on.
+  if (taken.ok() && !*taken) return;
+  GoOn(taken.status());
+}
+
+absl::StatusOr<bool> PushStream::TakeMessage() {
+  std::vector<grpc::Slice> buffers;
+  if (received_.Length() > kMaxMessageBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "message of ", received_.Length(), " bytes pushed, expecting at most ", kMaxMessageBytes));
+  }
+  if (const grpc::Status dumped = received_.Dump(&buffers); !dumped.ok()) {
+    return proto::FromGrpc(dumped);
+  }
+  std::vector<absl::Span<const std::byte>> slices;
+  for (const grpc::Slice& buffer : buffers) {
+    slices.push_back(
+        absl::MakeConstSpan(reinterpret_cast<const std::byte*>(buffer.begin()), buffer.size()));
+  }
+  return Take(slices);
+}
+
+void PushStream::GoOn(const absl::Status& status) {
+  if (!status.ok()) return End(status);
+  // The next read overwrites the memory of the message.
+  MutexLock lock(mu_);
+  if (ended_) return;
+  if (nccl_ != nullptr && awaited_ >= nccl_->slots() &&
+      !Has(kernels::ChannelBug::kReadsBeyondTheSlots)) {
+    reading_ = Reading::kPauses;
+    return;
+  }
+  reading_ = Reading::kReads;
+  StartRead(&received_);
+}
+
+absl::Status PushStream::Await(v1::PushRequest announced) {
+  if (nccl_ == nullptr) {
+    return absl::UnavailableError("this shard has no NCCL, expecting payloads");
+  }
+  NcclEndpoint::Announced transfer;
+  transfer.transfer = announced.nccl();
+  transfer.parameter_id =
+      announced.has_chunk() ? announced.chunk().parameter_id() : announced.pieces(0).parameter_id();
+  transfer.bytes = PushIntake::PayloadBytes(announced);
+  {
+    MutexLock lock(mu_);
+    ++awaited_;
+  }
+  const absl::Status status =
+      nccl_->Receive({intake_.open().job(), intake_.open().rank()}, transfer,
+                     [self = shared_from_this(), announced = std::move(announced)](
+                         const absl::StatusOr<absl::Span<const std::byte>>& payload) {
+                       self->OnPayload(announced, payload);
+                     });
+  MutexLock lock(mu_);
+  if (!status.ok()) {
+    --awaited_;
+    if (Has(kernels::ChannelBug::kStrangerEndsSession)) session_ = transfer.transfer.session();
+    return status;
+  }
+  // Noted now: before, it might have been another worker's.
+  session_ = transfer.transfer.session();
+  if (ended_) nccl_->Fail(session_, kUnfinished);
+  return absl::OkStatus();
+}
+
+void PushStream::OnPayload(const v1::PushRequest& announced,
+                           const absl::StatusOr<absl::Span<const std::byte>>& payload) {
+  const absl::Status status =
+      payload.ok() ? intake_.AddReceived(announced, *payload) : payload.status();
+  bool finish = false;
+  bool resume = false;
+  {
+    MutexLock lock(mu_);
+    --awaited_;
+    finish = reading_ == Reading::kHolds && awaited_ == 0 && !ended_;
+    resume = reading_ == Reading::kPauses;
+    // Nobody reads or processes a message now, so this thread may.
+    if (finish || resume) reading_ = Reading::kTakes;
+  }
+  if (!status.ok()) return End(status);
+  if (finish) return TakeReceived();
+  if (resume) GoOn(absl::OkStatus());
+}
+
+absl::StatusOr<bool> PushStream::Take(proto::Slices slices) {
+  bool awaits_payloads = false;
+  {
+    MutexLock lock(mu_);
+    awaits_payloads = awaited_ > 0 && !Has(kernels::ChannelBug::kFinishDoesNotWait);
+  }
+  const auto callbacks_of_stream = [this] {
     PushCallbacks callbacks;
     callbacks.on_credit = [self = shared_from_this()](uint64_t bytes) { self->AddCredit(bytes); };
     callbacks.on_ended = [self = shared_from_this()](const absl::Status& status) {
       self->End(status);
     };
     return callbacks;
-  }));
-  if (!answer.opened.has_value() && !answer.finished) return absl::OkStatus();
+  };
+  KAON_ASSIGN_OR_RETURN(PushIntake::Answer answer,
+                        intake_.Take(slices, callbacks_of_stream, awaits_payloads));
+  if (answer.waits) {
+    {
+      MutexLock lock(mu_);
+      // The last payload may have been added meanwhile.
+      if (awaited_ > 0) {
+        reading_ = Reading::kHolds;
+        return false;
+      }
+    }
+    KAON_ASSIGN_OR_RETURN(answer, intake_.Take(slices, callbacks_of_stream));
+  }
+  if (answer.announced.has_value()) {
+    KAON_RETURN_IF_ERROR(Await(*std::move(answer.announced)));
+  }
+  if (!answer.opened.has_value() && !answer.finished) return true;
   MutexLock lock(mu_);
   opened_ = std::move(answer.opened);
   finished_ = answer.finished;
   WriteLocked();
-  return absl::OkStatus();
+  return true;
 }
 
 void PushStream::AddCredit(uint64_t bytes) {
@@ -119,6 +216,7 @@ void PushStream::End(const absl::Status& status) {
   if (ended_) return;
   ended_ = true;
   intake_.NoteEnd(status);
+  if (session_ > 0) nccl_->Fail(session_, kUnfinished);
   Finish(proto::ToGrpc(status));
 }
 

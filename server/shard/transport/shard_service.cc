@@ -40,12 +40,24 @@ struct UnaryCall {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ShardDataService::Push(
     grpc::CallbackServerContext* context) {
-  return PushStream::Start(loop_.accumulator(), loop_.counts(), auth::PeerIdentity(*context));
+  return PushStream::Start(loop_.accumulator(), loop_.counts(), nccl_,
+                           auth::PeerIdentity(*context));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return PullStream::Start({loop_.publisher(), pulls_, loop_.counts()}, *context, *request);
+}
+
+grpc::ServerUnaryReactor* ShardNcclService::OpenSession(grpc::CallbackServerContext* context,
+                                                        const v1::OpenNcclSessionRequest* request,
+                                                        v1::OpenNcclSessionResponse* response) {
+  const UnaryCall call{counts_, context, "OpenSession"};
+  absl::StatusOr<v1::OpenNcclSessionResponse> answer =
+      absl::FailedPreconditionError("this shard has no NCCL");
+  if (endpoint_ != nullptr) answer = endpoint_->Open(auth::PeerIdentity(*context), *request);
+  call.Answer(response)(std::move(answer));
+  return call.reactor;
 }
 
 grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerContext* context,

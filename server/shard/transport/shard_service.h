@@ -12,8 +12,10 @@
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kaon/v1/shard_local.grpc.pb.h"
+#include "kaon/v1/shard_nccl.grpc.pb.h"
 #include "server/monitor/event_counts.h"
 #include "server/shard/step_loop.h"
+#include "server/shard/transport/nccl_endpoint.h"
 #include "server/shard/transport/pull_admission.h"
 #include "server/shard/transport/shm_endpoint.h"
 
@@ -23,9 +25,10 @@ namespace kaon::shard {
 class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
                              v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service>> {
  public:
-  // `loop` outlives the service. `memory_bytes` is the shard's budget, of which pulls get a part.
-  ShardDataService(StepLoop& loop, uint64_t memory_bytes)
-      : loop_(loop), pulls_(PullAdmission::Share(memory_bytes)) {}
+  // All outlive the service. Null `nccl`: payloads travel over gRPC. `memory_bytes` is the shard's
+  // budget, of which pulls get a part.
+  ShardDataService(StepLoop& loop, NcclEndpoint* nccl, uint64_t memory_bytes)
+      : loop_(loop), nccl_(nccl), pulls_(PullAdmission::Share(memory_bytes)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
       grpc::CallbackServerContext* context) override;
@@ -34,7 +37,23 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
  private:
   StepLoop& loop_;
+  NcclEndpoint* const nccl_;
   PullAdmission pulls_;
+};
+
+class ShardNcclService : public v1::ShardNccl::CallbackService {
+ public:
+  // Both outlive the service. Null `endpoint`: no sessions.
+  ShardNcclService(NcclEndpoint* endpoint, monitor::EventCounts& counts)
+      : endpoint_(endpoint), counts_(counts) {}
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenNcclSessionRequest* request,
+                                        v1::OpenNcclSessionResponse* response) override;
+
+ private:
+  NcclEndpoint* const endpoint_;
+  monitor::EventCounts& counts_;
 };
 
 class ShardLocalService : public v1::ShardLocal::CallbackService {

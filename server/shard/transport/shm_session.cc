@@ -126,6 +126,9 @@ void ShmSession::TakePush(absl::Span<const std::byte> message) {
   const absl::StatusOr<PushIntake::Answer> answer =
       push_->Take({&message, 1}, [this] { return CallbacksOf(number_); });
   if (!answer.ok()) return EndCall(answer.status());
+  if (answer->announced.has_value()) {
+    return EndCall(absl::InvalidArgumentError("nccl is set over shared memory, expecting gRPC"));
+  }
   if (answer->opened.has_value()) opened_ = answer->opened;
   finished_ = answer->finished;
 }

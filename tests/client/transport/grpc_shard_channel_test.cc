@@ -10,7 +10,8 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Grpc, ShardChannelConformance,
                          testing::Values([](std::shared_ptr<grpc::Channel> connection,
                                             std::shared_ptr<CallTracker> tracker,
-                                            std::shared_ptr<TransferCounters>) {
+                                            std::shared_ptr<TransferCounters>,
+                                            kernels::FakeFabric&) {
                            return CreateGrpcShardChannel(std::move(connection), std::move(tracker));
                          }));
 

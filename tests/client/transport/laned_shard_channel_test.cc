@@ -22,7 +22,8 @@ using ::testing::SizeIs;
 INSTANTIATE_TEST_SUITE_P(Laned, ShardChannelConformance,
                          testing::Values([](const std::shared_ptr<grpc::Channel>& connection,
                                             const std::shared_ptr<CallTracker>& tracker,
-                                            const std::shared_ptr<TransferCounters>&) {
+                                            const std::shared_ptr<TransferCounters>&,
+                                            kernels::FakeFabric&) {
                            return CreateLanedShardChannel(
                                {CreateGrpcShardChannel(connection, tracker),
                                 CreateGrpcShardChannel(connection, tracker)},

@@ -27,7 +27,8 @@ ShmShardChannelOptions OptionsOf(const std::shared_ptr<grpc::Channel>& connectio
 // A call without a session fails, so only shared memory can pass the suite.
 std::shared_ptr<ShardChannel> MakeRequired(std::shared_ptr<grpc::Channel> connection,
                                            std::shared_ptr<CallTracker> tracker,
-                                           std::shared_ptr<TransferCounters> counters) {
+                                           std::shared_ptr<TransferCounters> counters,
+                                           kernels::FakeFabric&) {
   ShmShardChannelOptions options = OptionsOf(connection, tracker, counters);
   options.required = true;
   return CreateShmShardChannel(std::move(options));
@@ -36,7 +37,8 @@ std::shared_ptr<ShardChannel> MakeRequired(std::shared_ptr<grpc::Channel> connec
 // Behaves as on a machine without shared-memory sessions.
 std::shared_ptr<ShardChannel> MakeRefused(std::shared_ptr<grpc::Channel> connection,
                                           std::shared_ptr<CallTracker> tracker,
-                                          std::shared_ptr<TransferCounters> counters) {
+                                          std::shared_ptr<TransferCounters> counters,
+                                          kernels::FakeFabric&) {
   ShmShardChannelOptions options = OptionsOf(connection, tracker, counters);
   options.open = [] { return absl::FailedPreconditionError("boot_id"); };
   options.retry_after = absl::ZeroDuration();

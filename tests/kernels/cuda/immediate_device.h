@@ -28,6 +28,7 @@ class ImmediateStream : public Stream {
   void SetZero(void* to, uint64_t bytes) override { std::memset(to, 0, bytes); }
   void Record(Event&) override {}
   void Wait(const Event&) override {}
+  void WaitForNative(void*) override {}
   void Synchronize() override {}
   // No graphs.
   void BeginCapture() override { std::abort(); }

@@ -13,6 +13,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/shard_local.pb.h"
+#include "kaon/v1/shard_nccl.pb.h"
 
 namespace kaon::auth {
 namespace {
@@ -29,7 +30,8 @@ std::set<std::string> MethodsThatExist() {
   for (const google::protobuf::FileDescriptor* file :
        {v1::GetStatusRequest::descriptor()->file(), v1::RegisterJobRequest::descriptor()->file(),
         v1::CoordinatorToShard::descriptor()->file(), v1::PushRequest::descriptor()->file(),
-        v1::OpenSessionRequest::descriptor()->file()}) {
+        v1::OpenSessionRequest::descriptor()->file(),
+        v1::OpenNcclSessionRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       const google::protobuf::ServiceDescriptor& service = *file->service(s);
       for (int m = 0; m < service.method_count(); ++m) {
@@ -46,6 +48,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.ShardData/Push", "w----"},
       {"/kaon.v1.ShardData/Pull", "wr---"},
       {"/kaon.v1.ShardLocal/OpenSession", "wr---"},
+      {"/kaon.v1.ShardNccl/OpenSession", "w----"},
       {"/kaon.v1.ShardControl/Control", "---c-"},
       {"/kaon.v1.ShardControl/ReadHistory", "-rac-"},
       {"/kaon.v1.ShardControl/DescribeShard", "-rac-"},

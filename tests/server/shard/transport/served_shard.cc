@@ -98,16 +98,20 @@ grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushReques
   return stream->Finish();
 }
 
-ServedShardTest::ServedShardTest(uint32_t shm_sessions) : data_dir_(NewDirectory()) {
+ServedShardTest::ServedShardTest(uint32_t shm_sessions, std::shared_ptr<kernels::DeviceLink> link)
+    : data_dir_(NewDirectory()) {
   v1::ShardConfig config;
   config.set_data_dir(data_dir_);
   config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
   if (ShardMemory::is_device()) config.set_device("fake:0");
   config.set_shm_sessions(shm_sessions);
-  absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Start(config);
+  absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Prepare(config);
   EXPECT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
+  if (link != nullptr) server_->UseLink(std::move(link));
+  const absl::Status served = server_->Serve();
+  EXPECT_TRUE(served.ok()) << served;
   channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
                                  grpc::InsecureChannelCredentials());
   data_ = v1::ShardData::NewStub(channel_);

@@ -16,6 +16,7 @@
 
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "kernels/nccl/device_link.h"
 #include "server/shard/shard_server.h"
 #include "tests/server/shard/agreement/plans.h"
 
@@ -53,7 +54,9 @@ grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushReques
 
 class ServedShardTest : public testing::Test {
  protected:
-  explicit ServedShardTest(uint32_t shm_sessions = 0);
+  // With a `link`, the shard receives gradients over it.
+  explicit ServedShardTest(uint32_t shm_sessions = 0,
+                           std::shared_ptr<kernels::DeviceLink> link = nullptr);
 
   static v1::CoordinatorToShard PromiseOf(uint64_t counter);
   static v1::CoordinatorToShard PlanOf(const v1::StepPlan& plan);

@@ -1,0 +1,42 @@
+// The gradients of a worker in the memory of a GPU, as a trainer on one has them: for runs that
+// send them over NCCL. Each step copies them there first. Owned by its ServiceSession; one thread.
+#ifndef KAON_CLIENT_TRAIN_DEVICE_GRADIENTS_H_
+#define KAON_CLIENT_TRAIN_DEVICE_GRADIENTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/train/tensor_buffers.h"
+#include "kernels/backend.h"
+
+namespace kaon::train {
+
+class DeviceGradients {
+ public:
+  // Errors of CreateBackend: a host without the CUDA backend or a GPU says so.
+  static absl::StatusOr<std::unique_ptr<DeviceGradients>> Create(int device);
+  // Uses memory of `backend`, which computes on that device.
+  DeviceGradients(std::unique_ptr<kernels::Backend> backend, int device)
+      : backend_(std::move(backend)), device_(device) {}
+  ~DeviceGradients();
+
+  // Copies gradients to the device; the first call allocates. RESOURCE_EXHAUSTED without room.
+  absl::Status CopyIn(const TensorBuffers& gradients);
+  // Returns the memory of a gradient.
+  const void* data(uint32_t parameter_id) const { return regions_[parameter_id].data(); }
+  int device() const { return device_; }
+
+ private:
+  const std::unique_ptr<kernels::Backend> backend_;
+  const int device_;
+  // One for each parameter.
+  std::vector<kernels::Region> regions_;
+};
+
+}  // namespace kaon::train
+
+#endif  // KAON_CLIENT_TRAIN_DEVICE_GRADIENTS_H_

@@ -1,0 +1,294 @@
+#include "client/transport/nccl_lane.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::client {
+
+namespace {
+
+constexpr absl::Duration kMaxRetryAfter = absl::Hours(1);
+// More slots than a shard offers by default only cost memory.
+constexpr uint32_t kMaxSlots = 16;
+// Sessions whose memory NCCL may still use, before no other one is opened.
+constexpr size_t kMaxEnding = 2;
+
+using kernels::ChannelBug;
+using kernels::LinkSession;
+
+}  // namespace
+
+struct NcclLane::Session {
+  Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
+      : link(std::move(of)), state(*link, options) {}
+  ~Session() {
+    if (!memory.empty()) link->Free(memory);
+  }
+  // Returns a free slot, or the number of slots.
+  size_t FreeSlot() const {
+    return static_cast<size_t>(std::find(used.begin(), used.end(), false) - used.begin());
+  }
+  kernels::Region Slot(size_t slot, uint64_t bytes) const {
+    return memory.Sub(slot * proto::kMaxChunkBytes, bytes);
+  }
+
+  const std::shared_ptr<kernels::DeviceLink> link;
+  // Counts the sessions that still have memory.
+  std::shared_ptr<const int> in_memory;
+  uint64_t number = 0;
+  LinkSession state;
+  kernels::Region memory;
+  // One for each slot.
+  std::vector<bool> used;
+  uint64_t sent = 0;
+  // Transfers that are done.
+  uint64_t done = 0;
+};
+
+NcclLane::NcclLane(Options options)
+    : options_(std::move(options)),
+      retry_after_(options_.retry_after),
+      thread_([this] { Run(); }) {}
+
+NcclLane::~NcclLane() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why) {
+  MutexLock lock(mu_);
+  if (user_key_ != user.get()) {
+    if (used_) FailLocked("another push began");
+    ForgetUserLocked();
+    user_ = user;
+    user_key_ = user.get();
+    // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
+    Told nobody;
+    AdvanceLocked(&nobody);
+  }
+  waits_ = true;
+  // The rest of this push belongs to its next stream.
+  if (!ended_.ok()) return Turn::kLater;
+  if (session_ == nullptr) {
+    if (user_is_refused_ || SteadyNow() < refused_until_) {
+      waits_ = false;
+      *why = refused_;
+      return Turn::kNever;
+    }
+    wants_session_ = true;
+    changed_.NotifyAll();
+    return Turn::kLater;
+  }
+  if (session_->state.state() != LinkSession::State::kReady) return Turn::kLater;
+  if (session_->FreeSlot() == session_->used.size()) return Turn::kLater;
+  waits_ = false;
+  return Turn::kNow;
+}
+
+absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& chunks) {
+  std::shared_ptr<Session> session;
+  size_t slot = 0;
+  {
+    MutexLock lock(mu_);
+    if (session_ == nullptr) return absl::UnavailableError("the NCCL session has ended");
+    session = session_;
+    slot = session->FreeSlot();
+    CHECK_LT(slot, session->used.size()) << "a turn was given without a free slot";
+    session->used[slot] = true;
+  }
+  // Copied, so that the caller's memory never waits for an abort.
+  uint64_t bytes = 0;
+  for (const ChunkToSend& chunk : chunks) {
+    if (chunk.ready_event != nullptr && !Has(ChannelBug::kEventIgnored)) {
+      session->link->WaitFor(chunk.ready_event);
+    }
+    kernels::ConstRegion from(kernels::Space::kDevice, chunk.payload.data(), chunk.payload.size());
+    session->link->Copy(from, session->Slot(slot, bytes + from.size()).Sub(bytes, from.size()));
+    bytes += from.size();
+  }
+  const kernels::Region memory = session->Slot(slot, bytes);
+  v1::NcclTransfer transfer;
+  transfer.set_digest(session->link->Digest(chunks.front().key.first, memory));
+  MutexLock lock(mu_);
+  const absl::Status sent = session->state.Send(slot, memory, SteadyNow());
+  // The thread tells the user of a session that has ended.
+  changed_.NotifyAll();
+  if (!sent.ok()) return sent;
+  if (Has(ChannelBug::kSlotReusedWhileSent)) session->used[slot] = false;
+  used_ = true;
+  transfer.set_session(session->number);
+  transfer.set_sequence(++session->sent);
+  return transfer;
+}
+
+void NcclLane::Release(const NcclLaneUser* user, bool finished) {
+  MutexLock lock(mu_);
+  if (user_key_ != user) return;
+  if (used_ && !finished && !Has(ChannelBug::kSessionKeptAfterFailure))
+    FailLocked("a push ended without its finish");
+  ForgetUserLocked();
+}
+
+void NcclLane::ForgetUserLocked() {
+  user_key_ = nullptr;
+  user_.reset();
+  used_ = false;
+  waits_ = false;
+  user_is_refused_ = false;
+  tell_at_ = absl::InfiniteFuture();
+  ended_ = absl::OkStatus();
+}
+
+void NcclLane::FailLocked(const std::string& why) {
+  used_ = false;
+  if (session_ == nullptr) return;
+  session_->state.Fail(why, SteadyNow());
+  VLOG(1) << options_.name << ": NCCL session " << session_->number << " ends: " << why;
+  ending_.push_back(std::move(session_));
+  session_ = nullptr;
+  changed_.NotifyAll();
+}
+
+void NcclLane::RefuseLocked(const absl::Status& why) {
+  refused_ = why;
+  user_is_refused_ = true;
+  refused_until_ = SteadyNow() + retry_after_;
+  retry_after_ = std::max(retry_after_, std::min(2 * retry_after_, kMaxRetryAfter));
+  LOG(INFO) << options_.name << ": gradients travel over the network: " << why;
+}
+
+absl::StatusOr<std::shared_ptr<NcclLane::Session>> NcclLane::NewSession() {
+  KAON_ASSIGN_OR_RETURN(const v1::OpenNcclSessionResponse opened, options_.open());
+  kernels::UniqueId id;
+  if (opened.unique_id().size() != id.size() || opened.slots() < 1 ||
+      opened.slot_bytes() < proto::kMaxChunkBytes) {
+    return absl::InternalError(
+        absl::StrCat("the shard offers NCCL with an id of ", opened.unique_id().size(),
+                     " bytes and ", opened.slots(), " slots of ", opened.slot_bytes(),
+                     ", expecting ", id.size(), " and 1 of ", proto::kMaxChunkBytes));
+  }
+  std::memcpy(id.data(), opened.unique_id().data(), id.size());
+  auto session = std::make_shared<Session>(options_.link, options_.session);
+  session->in_memory = in_memory_;
+  session->number = opened.session();
+  session->used.resize(std::min(opened.slots(), kMaxSlots));
+  KAON_ASSIGN_OR_RETURN(session->memory,
+                        options_.link->Allocate(session->used.size() * proto::kMaxChunkBytes));
+  KAON_RETURN_IF_ERROR(session->state.Start(id, 1, SteadyNow()));
+  return session;
+}
+
+void NcclLane::Open() {
+  absl::StatusOr<std::shared_ptr<Session>> session = NewSession();
+  MutexLock lock(mu_);
+  wants_session_ = false;
+  if (!session.ok()) return RefuseLocked(session.status());
+  session_ = *std::move(session);
+}
+
+bool NcclLane::AwaitsOpenLocked() const {
+  return wants_session_ && session_ == nullptr && !stopping_;
+}
+
+void NcclLane::Run() {
+  while (true) {
+    bool open = false;
+    bool stop = false;
+    Told told;
+    {
+      MutexLock lock(mu_);
+      const bool under_way = AdvanceLocked(&told);
+      stop = stopping_;
+      open = AwaitsOpenLocked();
+      if (open && static_cast<size_t>(in_memory_.use_count()) > kMaxEnding) {
+        open = false;
+        wants_session_ = false;
+        RefuseLocked(absl::ResourceExhaustedError("earlier NCCL sessions are being aborted"));
+        told.user = user_.lock();
+      }
+      if (!open && !stop && told.user == nullptr) WaitLocked(under_way);
+    }
+    if (stop) return;
+    if (open) {
+      Open();
+      // A refused user asks again at once, a connecting one when the session is ready.
+      MutexLock lock(mu_);
+      if (session_ == nullptr) told.user = user_.lock();
+    }
+    if (told.user == nullptr) continue;
+    told.ended.ok() ? told.user->OnTurn() : told.user->OnSessionEnded(told.ended);
+  }
+}
+
+void NcclLane::WaitLocked(bool under_way) {
+  const absl::Duration left = tell_at_ - SteadyNow();
+  changed_.WaitFor(mu_, under_way ? std::min(options_.tick, left) : left);
+}
+
+bool NcclLane::AdvanceLocked(Told* told) {
+  if (SteadyNow() >= tell_at_) {
+    tell_at_ = absl::InfiniteFuture();
+    *told = {user_.lock(), ended_};
+  }
+  if (session_ != nullptr) {
+    const bool was_ready = session_->state.state() == LinkSession::State::kReady;
+    const std::vector<uint64_t> done = session_->state.Advance(SteadyNow());
+    for (const uint64_t slot : done) session_->used[slot] = false;
+    session_->done += done.size();
+    if (!done.empty()) retry_after_ = options_.retry_after;
+    const bool is_ready = session_->state.state() == LinkSession::State::kReady;
+    if (session_->state.ended()) {
+      const absl::Status why = session_->state.failure();
+      LOG(WARNING) << options_.name << ": NCCL session " << session_->number << " ended after "
+                   << session_->done << " transfers: " << why.message();
+      // A session that carried nothing would fail again.
+      if (session_->done == 0) RefuseLocked(why);
+      if (used_) {
+        ended_ = why;
+        tell_at_ = SteadyNow() + options_.grace;
+      } else {
+        told->user = user_.lock();
+      }
+      FailLocked("");
+    } else if (waits_ && is_ready && (!was_ready || !done.empty())) {
+      told->user = user_.lock();
+    }
+  }
+  bool under_way =
+      session_ != nullptr && (session_->state.state() == LinkSession::State::kConnecting ||
+                              session_->state.num_under_way() > 0);
+  for (auto ending = ending_.begin(); ending != ending_.end();) {
+    LinkSession& state = (*ending)->state;
+    state.Advance(SteadyNow());
+    if (state.state() == LinkSession::State::kRevoking && !stopping_) {
+      under_way = true;
+      ++ending;
+      continue;
+    }
+    if (state.state() != LinkSession::State::kClosed) {
+      options_.aborts->Add(state.comm(), [session = *ending] {});
+    }
+    ending = ending_.erase(ending);
+  }
+  if (stopping_ && session_ != nullptr) {
+    options_.aborts->Add(session_->state.comm(), [session = session_] {});
+    session_ = nullptr;
+  }
+  return under_way;
+}
+
+}  // namespace kaon::client

@@ -1,0 +1,140 @@
+// The worker's end of gradients over NCCL, for one rank and one shard. It has one session at a
+// time, the staging slots of the session, and a thread that opens and advances it. One push at a
+// time uses it. Owned by NcclShardChannel and its pushes; any thread.
+#ifndef KAON_CLIENT_TRANSPORT_NCCL_LANE_H_
+#define KAON_CLIENT_TRANSPORT_NCCL_LANE_H_
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/transport/push_queue.h"
+#include "kaon/v1/shard_data.pb.h"
+#include "kaon/v1/shard_nccl.pb.h"
+#include "kernels/mutex.h"
+#include "kernels/nccl/abort_queue.h"
+#include "kernels/nccl/device_link.h"
+#include "kernels/nccl/link_session.h"
+
+namespace kaon::client {
+
+// A push that uses a lane. The lane calls it on its own thread, without a lock held.
+class NcclLaneUser {
+ public:
+  virtual ~NcclLaneUser() = default;
+  // Something changed: ask NcclLane::TakeTurn again.
+  virtual void OnTurn() = 0;
+  // The session that carried some of the push has ended, with UNAVAILABLE.
+  virtual void OnSessionEnded(const absl::Status& why) = 0;
+};
+
+class NcclLane {
+ public:
+  struct Options {
+    // Name of the shard and the rank, for logs.
+    std::string name;
+    // Asks the shard for a session; may take seconds.
+    std::function<absl::StatusOr<v1::OpenNcclSessionResponse>()> open;
+    // Both are shared with aborts that hang.
+    std::shared_ptr<kernels::DeviceLink> link;
+    std::shared_ptr<kernels::AbortQueue> aborts;
+    kernels::LinkSession::Options session;
+    // Time after a refusal or failure before a session is asked for again. Each further one doubles
+    // it, up to 1 hour; a transfer that is done starts it anew.
+    absl::Duration retry_after = absl::Seconds(10);
+    // Time from the end of a session to OnSessionEnded. The shard may have ended it together with
+    // the push, and its status says why.
+    absl::Duration grace = absl::Milliseconds(500);
+    // Interval of looking at transfers under way.
+    absl::Duration tick = absl::Microseconds(50);
+  };
+  enum class Turn {
+    // Send will find a free slot.
+    kNow,
+    // OnTurn follows.
+    kLater,
+    // There is no session: `why` says why not.
+    kNever,
+  };
+
+  explicit NcclLane(Options options);
+  // Ends the session; its abort need not have returned.
+  ~NcclLane();
+
+  // Asks whether `user` may send now. Opens a session if there is none. Ends a session that another
+  // user has not released.
+  Turn TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
+  // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended, and
+  // OnTurn or OnSessionEnded follows.
+  absl::StatusOr<v1::NcclTransfer> Send(const std::vector<ChunkToSend>& chunks)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The push is over. Unless it finished, the session that it used ends: the shard may not have
+  // posted every receive.
+  void Release(const NcclLaneUser* user, bool finished) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Shared with the abort that frees its memory.
+  struct Session;
+  // What to tell the user once no lock is held.
+  struct Told {
+    std::shared_ptr<NcclLaneUser> user;
+    absl::Status ended;
+  };
+
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  void Open() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::shared_ptr<Session>> NewSession();
+  // Returns whether something is under way.
+  bool AdvanceLocked(Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RefuseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends `session_` and notes why, for its user.
+  void FailLocked(const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets everything about a user's push.
+  void ForgetUserLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Blocks until something may have changed.
+  void WaitLocked(bool under_way) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AwaitsOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  // Shared with the sessions whose memory is not freed yet.
+  const std::shared_ptr<const int> in_memory_ = std::make_shared<int>(0);
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool wants_session_ ABSL_GUARDED_BY(mu_) = false;
+  // The session in use; null: none.
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
+  // Ended, and not yet given to the abort queue.
+  std::list<std::shared_ptr<Session>> ending_ ABSL_GUARDED_BY(mu_);
+  // The push whose turn it is; kept until it is released.
+  std::weak_ptr<NcclLaneUser> user_ ABSL_GUARDED_BY(mu_);
+  const NcclLaneUser* user_key_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // The user has sent something over `session_`.
+  bool used_ ABSL_GUARDED_BY(mu_) = false;
+  // A session was refused to the user: the rest of its push uses the network.
+  bool user_is_refused_ ABSL_GUARDED_BY(mu_) = false;
+  // When the user hears that the session it used has ended, and why.
+  absl::Time tell_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
+  // The user waits for OnTurn.
+  bool waits_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status refused_ ABSL_GUARDED_BY(mu_);
+  absl::Time refused_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Duration retry_after_ ABSL_GUARDED_BY(mu_);
+
+  // Last member: the thread uses everything above.
+  std::thread thread_;
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_TRANSPORT_NCCL_LANE_H_

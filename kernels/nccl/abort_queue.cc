@@ -1,0 +1,94 @@
+#include "kernels/nccl/abort_queue.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "kernels/mutex.h"
+#include "kernels/nccl/channel_bug.h"
+#include "kernels/steady_clock.h"
+
+namespace kaon::kernels {
+
+struct AbortQueue::Shared {
+  struct Waiting {
+    CommId comm = 0;
+    std::function<void()> aborted;
+  };
+
+  explicit Shared(std::shared_ptr<DeviceLink> of) : link(std::move(of)) {}
+
+  const std::shared_ptr<DeviceLink> link;
+  Mutex mu;
+  CondVar changed;
+  std::vector<Waiting> waiting ABSL_GUARDED_BY(mu);
+  bool stopping ABSL_GUARDED_BY(mu) = false;
+  bool given_up ABSL_GUARDED_BY(mu) = false;
+  bool ended ABSL_GUARDED_BY(mu) = false;
+};
+
+AbortQueue::AbortQueue(std::shared_ptr<DeviceLink> link, absl::Duration patience)
+    : patience_(patience),
+      shared_(std::make_shared<Shared>(std::move(link))),
+      thread_([shared = shared_] { Run(shared); }) {}
+
+AbortQueue::~AbortQueue() {
+  bool ended = false;
+  {
+    MutexLock lock(shared_->mu);
+    shared_->stopping = true;
+    shared_->changed.NotifyAll();
+    const absl::Time limit = SteadyNow() + patience_;
+    while (!shared_->ended && SteadyNow() < limit) {
+      shared_->changed.WaitFor(shared_->mu, limit - SteadyNow());
+    }
+    ended = shared_->ended;
+    shared_->given_up = !ended;
+  }
+  if (ended) {
+    thread_.join();
+    return;
+  }
+  LOG(ERROR) << "an abort of NCCL did not return within " << patience_
+             << "; its communicators stay until the process ends";
+  thread_.detach();
+}
+
+void AbortQueue::Add(CommId comm, std::function<void()> aborted) {
+  MutexLock lock(shared_->mu);
+  shared_->waiting.push_back({comm, std::move(aborted)});
+  shared_->changed.NotifyAll();
+}
+
+void AbortQueue::Run(const std::shared_ptr<Shared>& shared) {
+  while (true) {
+    std::vector<Shared::Waiting> group;
+    {
+      MutexLock lock(shared->mu);
+      while (shared->waiting.empty() && !shared->stopping) shared->changed.Wait(shared->mu);
+      group.swap(shared->waiting);
+      if (group.empty()) {
+        shared->ended = true;
+        shared->changed.NotifyAll();
+        return;
+      }
+    }
+    std::vector<CommId> comms;
+    for (const Shared::Waiting& one : group) comms.push_back(one.comm);
+    if (Has(ChannelBug::kAbortedOneByOne)) {
+      for (const CommId comm : comms) shared->link->Abort({comm});
+    } else {
+      shared->link->Abort(comms);
+    }
+    {
+      // The owner of the callbacks may be gone.
+      MutexLock lock(shared->mu);
+      if (shared->given_up) return;
+    }
+    for (const Shared::Waiting& one : group) one.aborted();
+  }
+}
+
+}  // namespace kaon::kernels

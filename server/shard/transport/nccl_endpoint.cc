@@ -1,0 +1,276 @@
+#include "server/shard/transport/nccl_endpoint.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
+#include "kernels/nccl/load_link.h"
+#include "kernels/reduce/digest.h"
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+#include "server/auth/peer_identity.h"
+
+namespace kaon::shard {
+
+using kernels::ChannelBug;
+using kernels::LinkSession;
+
+struct NcclEndpoint::Session {
+  Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
+      : link(std::move(of)), state(*link, options) {}
+  ~Session() {
+    if (!memory.empty()) link->Free(memory);
+  }
+
+  const std::shared_ptr<kernels::DeviceLink> link;
+  uint64_t number = 0;
+  Sender worker;
+  LinkSession state;
+  kernels::Region memory;
+  std::vector<Slot> slots;
+  uint64_t received = 0;
+  uint64_t bytes = 0;
+  bool abort_asked = false;
+};
+
+struct NcclEndpoint::Work {
+  // Keeps the memory of the slot.
+  std::shared_ptr<Session> session;
+  size_t slot = 0;
+  Announced announced;
+  Received received;
+  // Why nothing arrived.
+  absl::Status status;
+};
+
+std::unique_ptr<NcclEndpoint> NcclEndpoint::Start(std::shared_ptr<kernels::DeviceLink> link,
+                                                  const std::string& network, int device) {
+  if (link == nullptr && network.empty()) return nullptr;
+  if (link == nullptr) {
+    kernels::LinkOptions wanted;
+    wanted.network = network;
+    wanted.device = device;
+    absl::StatusOr<std::shared_ptr<kernels::DeviceLink>> loaded = kernels::LoadLink(wanted);
+    if (!loaded.ok()) {
+      LOG(WARNING) << "gradients travel over gRPC: " << loaded.status();
+      return nullptr;
+    }
+    link = *std::move(loaded);
+  }
+  LOG(INFO) << "receives gradients by " << link->name()
+            << ", which neither encrypts nor authenticates";
+  return std::make_unique<NcclEndpoint>(std::move(link), Options());
+}
+
+NcclEndpoint::NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options)
+    : link_(std::move(link)), options_(options), aborts_(link_), thread_([this] { Run(); }) {}
+
+NcclEndpoint::~NcclEndpoint() { Stop(); }
+
+void NcclEndpoint::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+    for (const auto& session : sessions_) session->state.Fail("the shard stops", SteadyNow());
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+size_t NcclEndpoint::num_sessions() const {
+  MutexLock lock(mu_);
+  return sessions_.size();
+}
+
+absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const {
+  if (stopped_) return absl::UnavailableError("the shard stops");
+  const auto of_rank = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+    return session->worker.job == request.job() && session->worker.rank == request.rank();
+  });
+  if (static_cast<uint32_t>(of_rank) >= kMaxNcclSessionsOfRank) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", request.rank(), " has ", of_rank, " NCCL sessions, at most ",
+                     kMaxNcclSessionsOfRank, ": an earlier one is still being aborted"));
+  }
+  if (sessions_.size() >= options_.max_sessions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", options_.max_sessions, " NCCL sessions are in use"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
+    const proto::Identity& peer, const v1::OpenNcclSessionRequest& request) {
+  KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer, request.job(), request.rank()));
+  {
+    MutexLock lock(mu_);
+    KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
+  }
+  KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
+  const auto session = std::make_shared<Session>(link_, options_.session);
+  session->worker = {request.job(), request.rank()};
+  KAON_ASSIGN_OR_RETURN(session->memory, link_->Allocate(options_.slots * options_.slot_bytes));
+  for (uint32_t i = 0; i < options_.slots; ++i) {
+    session->slots.push_back(
+        {session->memory.Sub(i * options_.slot_bytes, options_.slot_bytes), false, {}, nullptr});
+  }
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
+  for (const auto& earlier : sessions_) {
+    if (earlier->worker.job != request.job() || earlier->worker.rank != request.rank()) continue;
+    earlier->state.Fail("the worker opened another session", SteadyNow());
+  }
+  KAON_RETURN_IF_ERROR(session->state.Start(id, 0, SteadyNow()));
+  session->number = next_session_++;
+  sessions_.push_back(session);
+  changed_.NotifyAll();
+  LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
+            << request.rank();
+  v1::OpenNcclSessionResponse response;
+  response.set_session(session->number);
+  response.set_unique_id(id.data(), id.size());
+  response.set_slots(options_.slots);
+  response.set_slot_bytes(options_.slot_bytes);
+  return response;
+}
+
+NcclEndpoint::Session* NcclEndpoint::FindLocked(uint64_t number) const {
+  for (const auto& session : sessions_) {
+    if (session->number == number) return session.get();
+  }
+  return nullptr;
+}
+
+absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announced,
+                                   Received received) {
+  const v1::NcclTransfer& transfer = announced.transfer;
+  MutexLock lock(mu_);
+  Session* const session = FindLocked(transfer.session());
+  if (session == nullptr || session->state.ended()) {
+    return session == nullptr ? absl::UnavailableError(
+                                    absl::StrCat("NCCL session ", transfer.session(), " is over"))
+                              : session->state.failure();
+  }
+  const bool is_of_sender =
+      session->worker.job == sender.job && session->worker.rank == sender.rank;
+  if (!is_of_sender && !Has(ChannelBug::kSessionOfOtherRank)) {
+    // An honest worker may name a session of the process before this one.
+    return absl::UnavailableError(
+        absl::StrCat("NCCL session ", transfer.session(), " is not of rank ", sender.rank));
+  }
+  if (transfer.sequence() != session->received + 1 && !Has(ChannelBug::kSequenceIgnored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("NCCL session ", transfer.session(), ": transfer ", transfer.sequence(),
+                     " announced, expecting ", session->received + 1));
+  }
+  if (announced.bytes < 1 || announced.bytes > options_.slot_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("NCCL transfer of ", announced.bytes,
+                                                   " bytes, expecting 1 .. ", options_.slot_bytes));
+  }
+  const auto slot = std::find_if(session->slots.begin(), session->slots.end(),
+                                 [](const Slot& one) { return !one.used; });
+  if (slot == session->slots.end()) {
+    return absl::ResourceExhaustedError(absl::StrCat("NCCL session ", transfer.session(), ": all ",
+                                                     options_.slots, " slots are in use"));
+  }
+  const auto tag = static_cast<uint64_t>(slot - session->slots.begin());
+  KAON_RETURN_IF_ERROR(
+      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow()));
+  slot->used = true;
+  slot->announced = announced;
+  slot->received = std::move(received);
+  ++session->received;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void NcclEndpoint::Fail(uint64_t session, const std::string& why) {
+  MutexLock lock(mu_);
+  Session* const found = FindLocked(session);
+  if (found == nullptr) return;
+  found->state.Fail(why, SteadyNow());
+  changed_.NotifyAll();
+}
+
+void NcclEndpoint::Run() {
+  while (true) {
+    std::vector<Work> work;
+    {
+      MutexLock lock(mu_);
+      const bool under_way = AdvanceLocked(&work);
+      if (stopped_ && work.empty() && !under_way) return;
+      if (work.empty()) {
+        under_way ? static_cast<void>(changed_.WaitFor(mu_, options_.tick)) : changed_.Wait(mu_);
+      }
+    }
+    for (Work& one : work) Do(one);
+  }
+}
+
+bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
+  bool under_way = false;
+  for (const std::shared_ptr<Session>& session : sessions_) {
+    for (const uint64_t tag : session->state.Advance(SteadyNow())) {
+      Slot& slot = session->slots[tag];
+      work->push_back({session, tag, slot.announced, std::move(slot.received), {}});
+    }
+    const LinkSession::State state = session->state.state();
+    if (session->state.ended()) EndTransfersLocked(*session, work);
+    if (state == LinkSession::State::kAborting && !std::exchange(session->abort_asked, true)) {
+      LOG(INFO) << "NCCL session " << session->number << " of rank " << session->worker.rank
+                << " ended after " << session->received << " transfers, " << session->bytes
+                << " bytes: " << session->state.failure().message();
+      // Shares the session: its slots are in use until the abort has returned.
+      if (Has(ChannelBug::kFreedBeforeTheAbort)) {
+        link_->Free(std::exchange(session->memory, kernels::Region()));
+      }
+      aborts_.Add(session->state.comm(), [this, session] {
+        MutexLock lock(mu_);
+        session->state.OnAborted();
+        sessions_.remove(session);
+      });
+    }
+    under_way = under_way || state == LinkSession::State::kConnecting ||
+                state == LinkSession::State::kRevoking || session->state.num_under_way() > 0;
+  }
+  return under_way;
+}
+
+void NcclEndpoint::EndTransfersLocked(Session& session, std::vector<Work>* work) {
+  for (Slot& slot : session.slots) {
+    if (slot.received == nullptr) continue;
+    // Stays used: NCCL may still write to the slot.
+    work->push_back(
+        {nullptr, 0, {}, std::exchange(slot.received, nullptr), session.state.failure()});
+  }
+}
+
+void NcclEndpoint::Do(Work& work) {
+  if (!work.status.ok()) return work.received(work.status);
+  const uint64_t bytes = work.announced.bytes;
+  std::vector<std::byte> payload(bytes);
+  link_->CopyOut(work.session->slots[work.slot].memory.Sub(0, bytes), absl::MakeSpan(payload));
+  // Digest the last copy, so that it also covers the way out of the device.
+  const uint64_t digest =
+      kernels::TensorDigester(work.announced.parameter_id, kernels::kTransferSlot)
+          .OfBytes(payload, 0);
+  {
+    MutexLock lock(mu_);
+    work.session->slots[work.slot].used = false;
+    work.session->bytes += bytes;
+  }
+  if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
+    return work.received(payload);
+  }
+  const absl::Status lost = absl::DataLossError(absl::StrCat(
+      "NCCL session ", work.session->number, ": transfer ", work.announced.transfer.sequence(),
+      " arrived with digest ", absl::Hex(digest, absl::kZeroPad16), ", announced with ",
+      absl::Hex(work.announced.transfer.digest(), absl::kZeroPad16)));
+  LOG(WARNING) << lost;
+  work.received(lost);
+}
+
+}  // namespace kaon::shard

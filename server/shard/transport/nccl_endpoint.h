@@ -1,0 +1,132 @@
+// The shard's end of gradients over NCCL: one communicator of two ranks per worker, its staging
+// slots, and a thread that advances them. It posts a receive for each header that a push stream has
+// accepted, checks the digest of what arrived, and hands the bytes over. It decides nothing about
+// steps. Owned by ShardServer; any thread.
+#ifndef KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
+#define KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kaon/v1/shard_data.pb.h"
+#include "kaon/v1/shard_nccl.pb.h"
+#include "kernels/mutex.h"
+#include "kernels/nccl/abort_queue.h"
+#include "kernels/nccl/device_link.h"
+#include "kernels/nccl/link_session.h"
+#include "proto/identity.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::shard {
+
+// Sessions of one worker: one that is in use, and one that is still being aborted.
+inline constexpr uint32_t kMaxNcclSessionsOfRank = 2;
+
+class NcclEndpoint {
+ public:
+  struct Options {
+    // Sessions in use or being aborted. Each has slots * slot_bytes of device memory.
+    uint32_t max_sessions = 64;
+    uint32_t slots = 4;
+    uint64_t slot_bytes = proto::kMaxChunkBytes;
+    kernels::LinkSession::Options session;
+    // Interval of looking at transfers under way: about the time that a slot of 1 MiB travels.
+    absl::Duration tick = absl::Microseconds(50);
+  };
+
+  // A payload that a push stream expects.
+  struct Announced {
+    v1::NcclTransfer transfer;
+    // Parameter of the first chunk, for the digest.
+    uint32_t parameter_id = 0;
+    uint64_t bytes = 0;
+  };
+  // Worker that announces it.
+  struct Sender {
+    std::string job;
+    uint32_t rank = 0;
+  };
+  // Called once, on the endpoint's thread, without a lock held. The bytes are in host memory and
+  // valid during the call. DATA_LOSS: the digest differs. UNAVAILABLE: the session is over.
+  using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
+
+  // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.
+  // Null, with the reason in the log, if there is no such link; null if both are absent.
+  static std::unique_ptr<NcclEndpoint> Start(std::shared_ptr<kernels::DeviceLink> link,
+                                             const std::string& network, int device);
+
+  // The abort of a communicator may share the link beyond the endpoint.
+  NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options);
+  // Calls Stop.
+  ~NcclEndpoint();
+
+  // Makes a session and ends the worker's earlier one. PERMISSION_DENIED for another worker's
+  // certificate, and for readers. RESOURCE_EXHAUSTED if all sessions are in use or being aborted,
+  // or the device has no room. UNAVAILABLE after Stop, or if NCCL fails.
+  absl::StatusOr<v1::OpenNcclSessionResponse> Open(const proto::Identity& peer,
+                                                   const v1::OpenNcclSessionRequest& request);
+  // Posts the receive of an accepted header. UNAVAILABLE: the session is over, or another worker's.
+  // INVALID_ARGUMENT: another sequence, or a size that no slot has. RESOURCE_EXHAUSTED: all slots
+  // are in use. `received` is not called after an error.
+  absl::Status Receive(const Sender& sender, const Announced& announced, Received received)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a session, because a push over it ended without its finish: the ends may disagree about
+  // what is under way. Does nothing if it has ended.
+  void Fail(uint64_t session, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends all sessions and blocks until the thread has ended. Idempotent.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  uint32_t slots() const { return options_.slots; }
+  // Number of sessions that are in use or being aborted.
+  size_t num_sessions() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Slot {
+    kernels::Region memory;
+    bool used = false;
+    Announced announced;
+    Received received;
+  };
+  // Shared with the abort that frees its memory.
+  struct Session;
+  // What to do once no lock is held.
+  struct Work;
+
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether anything is under way.
+  bool AdvanceLocked(std::vector<Work>* work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndTransfersLocked(Session& session, std::vector<Work>* work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Do(Work& work) ABSL_LOCKS_EXCLUDED(mu_);
+  Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<kernels::DeviceLink> link_;
+  const Options options_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t next_session_ ABSL_GUARDED_BY(mu_) = 1;
+  std::list<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+
+  // Destroyed before the sessions that it aborts.
+  kernels::AbortQueue aborts_;
+  // Last member: it uses everything above.
+  std::thread thread_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_

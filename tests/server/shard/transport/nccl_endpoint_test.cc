@@ -1,0 +1,258 @@
+#include "server/shard/transport/nccl_endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
+#include "tests/testing/fake_link.h"
+
+namespace kaon::shard {
+namespace {
+
+using kernels::FakeFabric;
+using kernels::LinkSession;
+
+constexpr uint64_t kSlotBytes = 64;
+
+// The other rank of a session.
+class Worker {
+ public:
+  Worker(FakeFabric& fabric, const v1::OpenNcclSessionResponse& opened)
+      : link_(fabric.NewLink()), memory_(*link_->Allocate(kSlotBytes)), session_(*link_, {}) {
+    kernels::UniqueId id;
+    EXPECT_EQ(opened.unique_id().size(), id.size());
+    std::memcpy(id.data(), opened.unique_id().data(), id.size());
+    EXPECT_TRUE(session_.Start(id, 1, SteadyNow()).ok());
+  }
+  ~Worker() {
+    link_->Abort({session_.comm()});
+    link_->Free(memory_);
+  }
+
+  // Sends `bytes` bytes of this value. Returns their digest.
+  uint64_t Send(uint64_t bytes, int value) {
+    while (session_.state() == LinkSession::State::kConnecting) session_.Advance(SteadyNow());
+    std::memset(memory_.data(), value, bytes);
+    EXPECT_TRUE(session_.Send(0, memory_.Sub(0, bytes), SteadyNow()).ok());
+    return link_->Digest(3, memory_.Sub(0, bytes));
+  }
+
+ private:
+  const std::shared_ptr<kernels::DeviceLink> link_;
+  const kernels::Region memory_;
+  LinkSession session_;
+};
+
+// Takes what an endpoint says of one transfer.
+class Arrival {
+ public:
+  NcclEndpoint::Received Take() {
+    return [this](const absl::StatusOr<absl::Span<const std::byte>>& payload) {
+      MutexLock lock(mu_);
+      status_ = payload.status();
+      if (payload.ok()) bytes_.assign(payload->begin(), payload->end());
+      changed_.NotifyAll();
+    };
+  }
+  absl::Status Await() {
+    MutexLock lock(mu_);
+    while (!status_.has_value()) changed_.Wait(mu_);
+    return *status_;
+  }
+  std::vector<std::byte> bytes() {
+    MutexLock lock(mu_);
+    return bytes_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::byte> bytes_ ABSL_GUARDED_BY(mu_);
+};
+
+class NcclEndpointTest : public testing::Test {
+ protected:
+  static NcclEndpoint::Options OptionsOf(absl::Duration timeout) {
+    NcclEndpoint::Options options;
+    options.max_sessions = 4;
+    options.slots = 2;
+    options.slot_bytes = kSlotBytes;
+    options.session.transfer_timeout = timeout;
+    options.session.revoke_timeout = absl::Milliseconds(10);
+    return options;
+  }
+  void Start(absl::Duration timeout = absl::Minutes(1)) {
+    endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), OptionsOf(timeout));
+  }
+  absl::StatusOr<v1::OpenNcclSessionResponse> Open(uint32_t rank,
+                                                   const proto::Identity& peer = {}) {
+    v1::OpenNcclSessionRequest request;
+    request.set_job("gpt2");
+    request.set_rank(rank);
+    return endpoint_->Open(peer, request);
+  }
+  absl::Status Receive(uint64_t session, uint64_t sequence, uint64_t bytes, uint64_t digest,
+                       Arrival& arrival, uint32_t rank = 0) {
+    NcclEndpoint::Announced announced;
+    announced.transfer.set_session(session);
+    announced.transfer.set_sequence(sequence);
+    announced.transfer.set_digest(digest);
+    announced.parameter_id = 3;
+    announced.bytes = bytes;
+    return endpoint_->Receive({"gpt2", rank}, announced, arrival.Take());
+  }
+  // Ends a session and waits until it is forgotten.
+  void AwaitSessions(size_t sessions) {
+    while (endpoint_->num_sessions() != sessions) std::this_thread::yield();
+  }
+
+  const std::shared_ptr<FakeFabric> fabric_ = std::make_shared<FakeFabric>();
+  std::unique_ptr<NcclEndpoint> endpoint_;
+};
+
+TEST_F(NcclEndpointTest, HandsOverWhatArrivesWithTheAnnouncedDigest) {
+  Start();
+  const auto opened = Open(0);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->slots(), 2u);
+  EXPECT_EQ(opened->slot_bytes(), kSlotBytes);
+  Worker worker(*fabric_, *opened);
+  for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
+    Arrival arrival;
+    const uint64_t digest = worker.Send(60, static_cast<int>(sequence));
+    ASSERT_TRUE(Receive(opened->session(), sequence, 60, digest, arrival).ok());
+    EXPECT_TRUE(arrival.Await().ok());
+    EXPECT_EQ(arrival.bytes(), std::vector<std::byte>(60, std::byte(sequence)));
+  }
+}
+
+TEST_F(NcclEndpointTest, RefusesBytesWithAnotherDigest) {
+  Start();
+  fabric_->SetFaults({.corrupt_at = 1});
+  const auto opened = Open(0);
+  Worker worker(*fabric_, *opened);
+  Arrival arrival;
+  const uint64_t digest = worker.Send(60, 7);
+  ASSERT_TRUE(Receive(opened->session(), 1, 60, digest, arrival).ok());
+  const absl::Status status = arrival.Await();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_NE(status.message().find("NCCL session 1: transfer 1 arrived with digest "),
+            std::string::npos)
+      << status;
+}
+
+TEST_F(NcclEndpointTest, RefusesAnnouncementsThatDoNotFit) {
+  Start();
+  const auto opened = Open(0);
+  Worker worker(*fabric_, *opened);
+  const uint64_t session = opened->session();
+  Arrival arrival;
+  EXPECT_EQ(Receive(session + 1, 1, 60, 0, arrival),
+            absl::UnavailableError("NCCL session 2 is over"));
+  EXPECT_EQ(Receive(session, 1, 60, 0, arrival, /*rank=*/1),
+            absl::UnavailableError("NCCL session 1 is not of rank 1"));
+  EXPECT_EQ(Receive(session, 2, 60, 0, arrival),
+            absl::InvalidArgumentError("NCCL session 1: transfer 2 announced, expecting 1"));
+  EXPECT_EQ(Receive(session, 1, 0, 0, arrival),
+            absl::InvalidArgumentError("NCCL transfer of 0 bytes, expecting 1 .. 64"));
+  EXPECT_EQ(Receive(session, 1, 65, 0, arrival),
+            absl::InvalidArgumentError("NCCL transfer of 65 bytes, expecting 1 .. 64"));
+  // None of these posted a receive.
+  EXPECT_TRUE(Receive(session, 1, 60, worker.Send(60, 1), arrival).ok());
+  EXPECT_TRUE(arrival.Await().ok());
+}
+
+TEST_F(NcclEndpointTest, HasNoMoreTransfersUnderWayThanSlots) {
+  Start();
+  const auto opened = Open(0);
+  Worker worker(*fabric_, *opened);
+  Arrival arrivals[3];
+  EXPECT_TRUE(Receive(opened->session(), 1, 60, 0, arrivals[0]).ok());
+  EXPECT_TRUE(Receive(opened->session(), 2, 60, 0, arrivals[1]).ok());
+  EXPECT_EQ(Receive(opened->session(), 3, 60, 0, arrivals[2]),
+            absl::ResourceExhaustedError("NCCL session 1: all 2 slots are in use"));
+  endpoint_->Stop();
+  EXPECT_EQ(arrivals[0].Await(), absl::UnavailableError("NCCL: the shard stops"));
+  EXPECT_EQ(arrivals[1].Await(), absl::UnavailableError("NCCL: the shard stops"));
+}
+
+TEST_F(NcclEndpointTest, EndsASessionWhoseTransferDoesNotArriveAndKeepsTheOthers) {
+  Start(absl::Milliseconds(300));
+  const auto silent = Open(0);
+  const auto other = Open(1);
+  Worker silent_worker(*fabric_, *silent);
+  Worker worker(*fabric_, *other);
+  Arrival never;
+  ASSERT_TRUE(Receive(silent->session(), 1, 60, 0, never).ok());
+  EXPECT_TRUE(absl::IsUnavailable(never.Await()));
+  AwaitSessions(1);
+  Arrival arrival;
+  ASSERT_TRUE(Receive(other->session(), 1, 60, worker.Send(60, 1), arrival, 1).ok());
+  EXPECT_TRUE(arrival.Await().ok());
+}
+
+TEST_F(NcclEndpointTest, ASlotIsNotFreeBeforeTheAbortHasReturned) {
+  Start();
+  const auto opened = Open(0);
+  Worker worker(*fabric_, *opened);
+  Arrival arrival;
+  ASSERT_TRUE(Receive(opened->session(), 1, 60, 0, arrival).ok());
+  const uint64_t allocations = fabric_->counts().allocations;
+  fabric_->SetFaults({.abort_hangs = true});
+  endpoint_->Fail(opened->session(), "given up");
+  EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: given up"));
+  fabric_->AwaitAbort();
+  EXPECT_EQ(endpoint_->num_sessions(), 1u);
+  EXPECT_EQ(fabric_->counts().allocations, allocations);
+  fabric_->ReleaseAborts();
+  AwaitSessions(0);
+  // The queue still holds the session for a moment after it has reported the abort.
+  while (fabric_->counts().allocations == allocations) std::this_thread::yield();
+}
+
+TEST_F(NcclEndpointTest, ANewSessionEndsTheEarlierOneOfItsWorker) {
+  Start();
+  const auto first = Open(0);
+  Worker worker(*fabric_, *first);
+  Arrival arrival;
+  ASSERT_TRUE(Receive(first->session(), 1, 60, 0, arrival).ok());
+  const auto second = Open(0);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(second->unique_id(), first->unique_id());
+  EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: the worker opened another session"));
+}
+
+TEST_F(NcclEndpointTest, BoundsTheSessionsOfARankAndOfAll) {
+  Start();
+  fabric_->SetFaults({.abort_hangs = true});
+  ASSERT_TRUE(Open(0).ok());
+  ASSERT_TRUE(Open(0).ok());
+  EXPECT_EQ(Open(0).status(),
+            absl::ResourceExhaustedError("rank 0 has 2 NCCL sessions, at most 2: an earlier one is "
+                                         "still being aborted"));
+  ASSERT_TRUE(Open(1).ok());
+  ASSERT_TRUE(Open(2).ok());
+  EXPECT_EQ(Open(3).status(), absl::ResourceExhaustedError("all 4 NCCL sessions are in use"));
+  fabric_->ReleaseAborts();
+}
+
+TEST_F(NcclEndpointTest, RefusesCertificatesOfOthersAndWorkersOfAStoppedShard) {
+  Start();
+  proto::Identity reader = *proto::ParseIdentity("spiffe://lab/kaon/reader/gpt2");
+  EXPECT_TRUE(absl::IsPermissionDenied(Open(0, reader).status()));
+  proto::Identity other = *proto::ParseIdentity("spiffe://lab/kaon/worker/gpt2/1");
+  EXPECT_TRUE(absl::IsPermissionDenied(Open(0, other).status()));
+  EXPECT_TRUE(Open(1, other).ok());
+  endpoint_->Stop();
+  EXPECT_EQ(Open(0).status(), absl::UnavailableError("the shard stops"));
+}
+
+}  // namespace
+}  // namespace kaon::shard

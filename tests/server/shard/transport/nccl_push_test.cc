@@ -1,0 +1,196 @@
+// A worker that speaks to the shard's push stream by hand, with a session of NCCL.
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "kaon/v1/shard_nccl.grpc.pb.h"
+#include "kernels/nccl/link_session.h"
+#include "kernels/steady_clock.h"
+#include "tests/server/shard/transport/served_shard.h"
+#include "tests/testing/fake_link.h"
+
+namespace kaon::shard {
+namespace {
+
+using kernels::FakeFabric;
+using kernels::LinkSession;
+
+struct Fabric {
+  const std::shared_ptr<FakeFabric> fabric_ = std::make_shared<FakeFabric>();
+};
+
+class NcclPushTest : private Fabric, public ServedShardTest {
+ protected:
+  // A session of one rank, whose sends come from one piece of memory.
+  struct Session {
+    uint64_t number = 0;
+    kernels::Region memory;
+    std::unique_ptr<LinkSession> state;
+  };
+
+  NcclPushTest() : ServedShardTest(/*shm_sessions=*/0, fabric_->NewLink()) {
+    link_ = fabric_->NewLink();
+    PlanStepOne();
+  }
+  ~NcclPushTest() override {
+    for (const Session& session : sessions_) {
+      link_->Abort({session.state->comm()});
+      link_->Free(session.memory);
+    }
+  }
+
+  Session& OpenSession(uint32_t rank) {
+    v1::OpenNcclSessionRequest request;
+    request.set_job("gpt2");
+    request.set_rank(rank);
+    v1::OpenNcclSessionResponse opened;
+    const grpc::Status status =
+        v1::ShardNccl::NewStub(channel_)->OpenSession(WithDeadline().get(), request, &opened);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    kernels::UniqueId id;
+    std::memcpy(id.data(), opened.unique_id().data(), id.size());
+    Session session;
+    session.number = opened.session();
+    session.memory = *link_->Allocate(4096);
+    session.state = std::make_unique<LinkSession>(*link_, LinkSession::Options());
+    EXPECT_TRUE(session.state->Start(id, 1, SteadyNow()).ok());
+    sessions_.push_back(std::move(session));
+    return sessions_.back();
+  }
+  // Header of parameter b, 4 elements of this value, as micro-batch `micro_batch`.
+  v1::PushRequest Header(const Session& session, uint64_t sequence, float value,
+                         uint32_t micro_batch = 0) {
+    const std::vector<float> values(4, value);
+    v1::PushRequest request = ChunkRequest(1, values);
+    request.clear_payload();
+    request.mutable_chunk()->clear_crc32c();
+    request.mutable_chunk()->set_micro_batch(micro_batch);
+    request.mutable_nccl()->set_session(session.number);
+    request.mutable_nccl()->set_sequence(sequence);
+    std::memcpy(session.memory.data() + 16 * sequence, values.data(), 16);
+    request.mutable_nccl()->set_digest(link_->Digest(1, session.memory.Sub(16 * sequence, 16)));
+    return request;
+  }
+  void Send(Session& session, uint64_t sequence) {
+    while (session.state->state() == LinkSession::State::kConnecting) {
+      session.state->Advance(SteadyNow());
+    }
+    ASSERT_TRUE(
+        session.state->Send(sequence, session.memory.Sub(16 * sequence, 16), SteadyNow()).ok());
+  }
+
+  std::shared_ptr<kernels::DeviceLink> link_;
+  // A list: its elements stay where they are.
+  std::list<Session> sessions_;
+};
+
+using Stream = grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>;
+
+TEST_F(NcclPushTest, RefusesAHeaderThatDoesNotFitWithoutAwaitingItsPayload) {
+  Session& session = OpenSession(0);
+  v1::PushRequest header = Header(session, 1, 1);
+  header.mutable_chunk()->set_offset(1);
+  const grpc::Status status = Push({OpenRequest(0, 1), header});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "parameter b: offset 1 + 4 elements pushed, it has 4");
+}
+
+TEST_F(NcclPushTest, RefusesMessagesThatAreNoHeaders) {
+  Session& session = OpenSession(0);
+  v1::PushRequest with_payload = Header(session, 1, 1);
+  with_payload.set_payload(std::string(16, 'x'));
+  grpc::Status status = Push({OpenRequest(0, 1), with_payload});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "nccl is set with 16 bytes of payload, expecting chunks and none");
+  v1::PushRequest without_chunk = FinishRequest();
+  without_chunk.mutable_nccl()->set_session(session.number);
+  status = Push({OpenRequest(0, 1), without_chunk});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::PushRequest unknown = Header(session, 1, 1);
+  unknown.mutable_nccl()->set_session(99);
+  status = Push({OpenRequest(0, 1), unknown});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::PushRequest one_piece = Header(session, 1, 1);
+  *one_piece.add_pieces() = one_piece.chunk();
+  one_piece.clear_chunk();
+  status = Push({OpenRequest(0, 1), one_piece});
+  EXPECT_EQ(status.error_message(), "1 pieces, expecting 2 .. 1024");
+}
+
+TEST_F(NcclPushTest, AStrangerNeitherUsesNorEndsASession) {
+  Session& session = OpenSession(0);
+  const v1::PushRequest stolen = Header(session, 1, 1);
+  const grpc::Status status = Push({OpenRequest(1, 1), stolen});
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  EXPECT_EQ(status.error_message(), "NCCL session 1 is not of rank 1");
+  Send(session, 1);
+  EXPECT_TRUE(
+      Push({OpenRequest(0, 1), ChunkRequest(0, {1, 2, 3, 4, 5, 6}), stolen, FinishRequest()}).ok());
+}
+
+TEST_F(NcclPushTest, AFinishWaitsForThePayloadsAnnouncedBeforeIt) {
+  Session& session = OpenSession(0);
+  const auto context = WithDeadline();
+  const std::unique_ptr<Stream> stream = data_->Push(context.get());
+  stream->Write(OpenRequest(0, 1));
+  stream->Write(ChunkRequest(0, {1, 2, 3, 4, 5, 6}));
+  stream->Write(Header(session, 1, 2));
+  stream->Write(FinishRequest());
+  v1::PushResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(response.has_opened());
+  // Credit of the payload; only the transfer can bring more.
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_EQ(response.credit_bytes(), 24u);
+  Send(session, 1);
+  while (stream->Read(&response) && !response.has_finished())
+    EXPECT_EQ(response.credit_bytes(), 16u);
+  EXPECT_TRUE(response.has_finished());
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(NcclPushTest, ReadsOnOnlyWhenASlotIsFree) {
+  Session& session = OpenSession(0);
+  const auto context = WithDeadline();
+  const std::unique_ptr<Stream> stream = data_->Push(context.get());
+  // Repetitions of the same chunk, which are dropped: six transfers over four slots.
+  stream->Write(OpenRequest(0, 1));
+  stream->Write(ChunkRequest(0, {1, 2, 3, 4, 5, 6}));
+  for (uint64_t sequence = 1; sequence <= 6; ++sequence) {
+    stream->Write(Header(session, sequence, 2));
+  }
+  stream->Write(FinishRequest());
+  v1::PushResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  ASSERT_TRUE(stream->Read(&response));
+  for (uint64_t sequence = 1; sequence <= 6; ++sequence) Send(session, sequence);
+  while (stream->Read(&response)) continue;
+  const grpc::Status status = stream->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(response.has_finished());
+}
+
+TEST_F(NcclPushTest, AWorkerThatDiesEndsItsSessionAndNoOther) {
+  Session& session = OpenSession(0);
+  Session& other = OpenSession(1);
+  const auto context = WithDeadline();
+  const std::unique_ptr<Stream> stream = data_->Push(context.get());
+  stream->Write(OpenRequest(0, 1));
+  stream->Write(Header(session, 1, 2));
+  v1::PushResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  context->TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  const v1::PushRequest header = Header(other, 1, 2);
+  Send(other, 1);
+  EXPECT_TRUE(
+      Push({OpenRequest(1, 1), ChunkRequest(0, {1, 2, 3, 4, 5, 6}), header, FinishRequest()}).ok());
+}
+
+}  // namespace
+}  // namespace kaon::shard
