@@ -35,7 +35,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
  private:
   PullStream(ParameterPublisher& publisher, monitor::EventCounts& counts, proto::Identity peer)
-      : reader_(publisher, counts, std::move(peer)) {}
+      : counts_(counts), reader_(publisher, counts, std::move(peer)) {}
 
   absl::Status Open(const grpc::ByteBuffer& request) ABSL_LOCKS_EXCLUDED(mu_);
   // Writes the next message, waits for its first parameter, or ends the call.
@@ -43,6 +43,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status WriteChunksLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  monitor::EventCounts& counts_;
   // Keeps this object alive until OnDone; pending callbacks of the publisher also own it.
   std::shared_ptr<PullStream> self_;
 
