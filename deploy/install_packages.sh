@@ -25,6 +25,7 @@ packages=(
   # Libraries.
   libgrpc++-dev libprotobuf-dev libabsl-dev libdnnl-dev libre2-dev libgoogle-glog-dev libisal-dev
   liburing-dev libssl-dev libeigen3-dev libcli11-dev nlohmann-json3-dev
+  prometheus-cpp-dev libmicrohttpd-dev
   # Run: certificates, the licence texts that kaon-train learns from, the scripts themselves.
   openssl base-files ca-certificates procps python3
 )

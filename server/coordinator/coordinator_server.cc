@@ -25,6 +25,7 @@
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/config/server_log.h"
+#include "server/monitor/metrics/http_settings.h"
 
 namespace kaon::coordinator {
 
@@ -131,6 +132,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Prepare(
   KAON_RETURN_IF_ERROR(
       config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(metrics::CheckHttpSettings(metrics::HttpSettingsOf(complete)));
   KAON_RETURN_IF_ERROR(server->Connect());
   return server;
 }
@@ -139,6 +141,10 @@ absl::Status CoordinatorServer::Serve() {
   KAON_ASSIGN_OR_RETURN(keeper_, CheckpointKeeper::Create(config_.checkpoint_dir()));
   KAON_RETURN_IF_ERROR(Listen());
   RunMachine();
+  if (!config_.metrics_address().empty()) {
+    KAON_ASSIGN_OR_RETURN(
+        monitor_, CoordinatorMonitor::Start(config_, {*loop_, watch_.meter(), counts_, health_}));
+  }
   if (config_.port_file().empty()) return absl::OkStatus();
   return config::WritePortFile(config_.port_file(), port_);
 }
@@ -243,8 +249,10 @@ absl::Status CoordinatorServer::Listen() {
   // Before the first call: Client::Connect takes a server without them for another one.
   server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
-  KAON_RETURN_IF_ERROR(listener_->Start(
-      kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard, config_.has_tls()));
+  KAON_RETURN_IF_ERROR(
+      listener_->Start(kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard +
+                           (config_.metrics_address().empty() ? 0 : metrics::kHttpDescriptors),
+                       config_.has_tls()));
   port_ = listener_->port();
   address_ = config_.advertise();
   if (address_.empty()) {
@@ -280,6 +288,7 @@ void CoordinatorServer::RunMachine() {
 void CoordinatorServer::Shutdown() {
   // First all callers get their answers. Then no new work can start. Then the port closes.
   if (loop_) loop_->Stop();
+  if (monitor_) monitor_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
   health_.ShowIn(nullptr);

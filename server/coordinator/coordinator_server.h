@@ -16,6 +16,7 @@
 #include "server/coordinator/checkpoint/checkpoint_keeper.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/machine_watch.h"
+#include "server/coordinator/monitor/coordinator_monitor.h"
 #include "server/coordinator/service/admin_service.h"
 #include "server/coordinator/service/coordinator_service.h"
 #include "server/coordinator/shard_link.h"
@@ -50,6 +51,8 @@ class CoordinatorServer {
   // Ends every call with UNAVAILABLE, then stops everything that the server started. Idempotent.
   void Shutdown();
   int port() const { return port_; }
+  // Returns the port of metrics_address; 0 without one.
+  int metrics_port() const { return monitor_ == nullptr ? 0 : monitor_->port(); }
 
  private:
   absl::Status Connect();
@@ -73,6 +76,8 @@ class CoordinatorServer {
   // Outlives server_, which reports calls to it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
+  // Null without metrics_address.
+  std::unique_ptr<CoordinatorMonitor> monitor_;
 };
 
 }  // namespace kaon::coordinator

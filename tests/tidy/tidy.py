@@ -45,7 +45,7 @@ SERVER_FOLDERS = {
     "checkpoint": {"disk", "checkpoint"},
     "auth": {"auth"},
     "config": {"config"},
-    "monitor": {"monitor"},
+    "monitor": {"config", "monitor"},
     "listener": {"listener", "monitor"},
     "admin_cli": {"disk", "checkpoint", "config", "admin_cli", "preflight"},
     "preflight": {"config", "coordinator", "preflight", "shard"},
