@@ -47,7 +47,7 @@ SERVER_FOLDERS = {
     "config": {"config"},
     "monitor": {"config", "monitor"},
     "listener": {"listener", "monitor"},
-    "admin_cli": {"disk", "checkpoint", "config", "admin_cli", "preflight"},
+    "admin_cli": {"disk", "checkpoint", "config", "monitor", "admin_cli", "preflight"},
     "preflight": {"config", "coordinator", "preflight", "shard"},
     "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "listener", "monitor", "mutation", "shard"},
     "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "listener", "monitor", "mutation"},
