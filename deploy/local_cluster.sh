@@ -115,6 +115,9 @@ cluster_metrics() {
   KAON_LISTEN=$listen
 }
 
+# cluster_status_link DIR: prints the link of the status page, with its token.
+cluster_status_link() { echo "http://127.0.0.1:$(cat "$1/coordinator.metrics-port")/?token=$(cat "$1/metrics.token")"; }
+
 # cluster_start_shard DIR N [LISTEN]: with KAON_NVME_BYTES the shard keeps parameters in NAME-nvme/ too.
 cluster_start_shard() {
   local dir=$1 name=shard-$2 disk=()

@@ -143,7 +143,8 @@ absl::Status CoordinatorServer::Serve() {
   RunMachine();
   if (!config_.metrics_address().empty()) {
     KAON_ASSIGN_OR_RETURN(
-        monitor_, CoordinatorMonitor::Start(config_, {*loop_, watch_.meter(), counts_, health_}));
+        monitor_,
+        CoordinatorMonitor::Start(config_, {*loop_, watch_.meter(), *queries_, counts_, health_}));
   }
   if (config_.port_file().empty()) return absl::OkStatus();
   return config::WritePortFile(config_.port_file(), port_);
@@ -234,9 +235,10 @@ absl::Status CoordinatorServer::Listen() {
                             },
                             [this] { counts_.Add(monitor::Event::kCall); }));
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
-  admin_service_ = std::make_unique<AdminService>(
+  queries_ = std::make_unique<ClusterQueries>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
       *keeper_, health_, counts_, watch_.decision_times());
+  admin_service_ = std::make_unique<AdminService>(*loop_, links_, *queries_, *keeper_, counts_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);

@@ -18,6 +18,7 @@
 #include "server/coordinator/machine_watch.h"
 #include "server/coordinator/monitor/coordinator_monitor.h"
 #include "server/coordinator/service/admin_service.h"
+#include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/service/coordinator_service.h"
 #include "server/coordinator/shard_link.h"
 #include "server/listener/listener.h"
@@ -68,6 +69,8 @@ class CoordinatorServer {
   // Health of the service that workers call.
   monitor::ServiceHealth health_{v1::Coordinator::service_full_name()};
   MachineWatch watch_{health_, counts_};
+  // Answers of the links refer to it.
+  std::unique_ptr<ClusterQueries> queries_;
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
   std::unique_ptr<CheckpointKeeper> keeper_;

@@ -2,8 +2,12 @@
 
 #include <glog/logging.h>
 
+#include <iostream>
+#include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "client/transport/loopback.h"
 #include "proto/status_macros.h"
 #include "server/config/port_file.h"
 #include "server/coordinator/monitor/job_metrics.h"
@@ -12,6 +16,28 @@
 #include "server/monitor/metrics/process_metrics.h"
 
 namespace kaon::coordinator {
+
+namespace {
+
+std::string RandomToken() {
+  std::random_device device;
+  std::string token;
+  for (int i = 0; i < 6; ++i) absl::StrAppend(&token, absl::Hex(device(), absl::kZeroPad8));
+  return token;
+}
+
+// Logs hold no secrets: the token of a file is not repeated, and a random one ends with the
+// process.
+void PrintLink(const v1::CoordinatorConfig& config, int port, const std::string& token) {
+  const bool loopback = client::IsLoopback(config.metrics_address());
+  const std::string host = config.metrics_address().substr(0, config.metrics_address().rfind(':'));
+  const std::string& file = config.metrics_token_file();
+  std::cout << "status page: " << (loopback ? "http" : "https") << "://" << host << ":" << port
+            << "/?token=" << (file.empty() ? token : absl::StrCat("TOKEN with the token of ", file))
+            << std::endl;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorMonitor>> CoordinatorMonitor::Start(
     const v1::CoordinatorConfig& config, const Sources& sources) {
@@ -27,10 +53,14 @@ absl::StatusOr<std::unique_ptr<CoordinatorMonitor>> CoordinatorMonitor::Start(
     response.body = monitor->Page();
     return response;
   };
+  options.routes = started->status_page_.Routes();
   options.routes.push_back(std::move(route));
+  if (options.token.empty()) options.token = RandomToken();
+  const std::string token = options.token;
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));
   started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
-  LOG(INFO) << "metrics are served on port " << started->port();
+  LOG(INFO) << "metrics and the status page are served on port " << started->port();
+  PrintLink(config, started->port(), token);
   if (!config.metrics_port_file().empty()) {
     KAON_RETURN_IF_ERROR(config::WritePortFile(config.metrics_port_file(), started->port()));
   }
@@ -46,6 +76,7 @@ void CoordinatorMonitor::Stop() {
 
 void CoordinatorMonitor::Sample() {
   http_->RereadCertificates();
+  status_page_.Tick();
   if (asked_.exchange(true)) return;
   const absl::Status posted = sources_.loop.Post([this](StepMachine& machine, absl::Time) {
     snapshot_.Set(machine.Snapshot());

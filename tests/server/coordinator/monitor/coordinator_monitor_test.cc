@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/server/monitor/metrics/http_client.h"
 
@@ -17,13 +18,15 @@ using ::testing::HasSubstr;
 class CoordinatorMonitorTest : public testing::Test {
  protected:
   CoordinatorMonitorTest() : loop_([](SendToShard) {}) {
+    queries_ = std::make_unique<ClusterQueries>(loop_, links_, std::vector<std::string>(), *keeper_,
+                                                health_, counts_, times_);
     StepMachineOptions options;
     options.address = "127.0.0.1:1";
     options.shard_addresses = {"127.0.0.1:2"};
     loop_.Start(std::move(options));
     v1::CoordinatorConfig config;
     config.set_metrics_address("127.0.0.1:0");
-    auto monitor = CoordinatorMonitor::Start(config, {loop_, meter_, counts_, health_});
+    auto monitor = CoordinatorMonitor::Start(config, {loop_, meter_, *queries_, counts_, health_});
     EXPECT_TRUE(monitor.ok()) << monitor.status();
     monitor_ = *std::move(monitor);
   }
@@ -43,6 +46,10 @@ class CoordinatorMonitorTest : public testing::Test {
   JobMeter meter_;
   monitor::EventCounts counts_;
   monitor::ServiceHealth health_{"kaon.v1.Coordinator"};
+  DecisionTimes times_;
+  ClusterQueries::ShardLinks links_;
+  std::unique_ptr<CheckpointKeeper> keeper_ = CheckpointKeeper::Create("").value();
+  std::unique_ptr<ClusterQueries> queries_;
   std::unique_ptr<CoordinatorMonitor> monitor_;
 };
 
@@ -53,6 +60,23 @@ TEST_F(CoordinatorMonitorTest, ServesWhatTheMachineTells) {
   EXPECT_THAT(page, HasSubstr("kaon_job_running 0\n"));
   EXPECT_THAT(page, HasSubstr("kaon_job_steps_total{outcome=\"applied\"} 0\n"));
   EXPECT_THAT(page, HasSubstr("kaon_serving 1\n"));
+}
+
+TEST_F(CoordinatorMonitorTest, OpensThePageByTheLinkThatItPrints) {
+  testing::internal::CaptureStdout();
+  v1::CoordinatorConfig config;
+  config.set_metrics_address("127.0.0.1:0");
+  const auto monitor =
+      CoordinatorMonitor::Start(config, {loop_, meter_, *queries_, counts_, health_});
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  const std::string printed = testing::internal::GetCapturedStdout();
+  const std::string link =
+      absl::StrCat("status page: http://127.0.0.1:", (*monitor)->port(), "/?token=");
+  ASSERT_EQ(printed.substr(0, link.size()), link);
+  const std::string token = printed.substr(link.size(), printed.size() - link.size() - 1);
+  EXPECT_EQ(token.size(), 48u);
+  EXPECT_EQ(metrics::StatusOf(metrics::Fetch((*monitor)->port(), "/?token=" + token)), 303);
+  EXPECT_EQ(metrics::StatusOf(metrics::Fetch((*monitor)->port(), "/")), 401);
 }
 
 TEST_F(CoordinatorMonitorTest, AnswersWhileTheMachineIsHeld) {
