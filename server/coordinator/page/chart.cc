@@ -67,7 +67,7 @@ std::vector<double> Ticks(const Axis& axis, int count) {
   const double raw = (axis.high - axis.low) / count;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double unit = raw / power;
-  const double step = power * (unit <= 1 ? 1 : unit <= 2 ? 2 : unit <= 5 ? 5 : 10);
+  const double step = power * (unit <= 1.5 ? 1 : unit <= 3.5 ? 2 : unit <= 7.5 ? 5 : 10);
   for (double tick = std::ceil(axis.low / step) * step; tick <= axis.high; tick += step) {
     ticks.push_back(std::abs(tick) < step * 1e-6 ? 0 : tick);
   }
@@ -96,7 +96,7 @@ std::vector<std::pair<double, double>> Thin(const std::vector<std::pair<double, 
 std::string Label(double value) { return absl::StrFormat("%.4g", value); }
 
 void DrawAxes(const Axis& x, const Axis& y, std::string& svg) {
-  for (const double tick : Ticks(y, 4)) {
+  for (const double tick : Ticks(y, 5)) {
     absl::StrAppendFormat(&svg,
                           "<line class=\"grid\" x1=\"%g\" x2=\"%g\" y1=\"%.1f\" y2=\"%.1f\"/>"
                           "<text class=\"y\" x=\"%g\" y=\"%.1f\">%s</text>",

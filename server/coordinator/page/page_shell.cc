@@ -33,7 +33,7 @@ outline:3px solid var(--link);outline-offset:2px}
 .phase{overflow-wrap:anywhere;margin:12px 0}
 .good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}
 .none,small,figcaption small{color:var(--soft)}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px;margin:0}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:10px;margin:0}
 dl div{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px}
 dt{color:var(--soft);font-size:13px}dd{margin:0;font-size:19px;overflow-wrap:anywhere;
 font-variant-numeric:tabular-nums}dd.long{font-size:15px;line-height:28px}

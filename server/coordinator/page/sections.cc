@@ -133,8 +133,9 @@ std::string Phases(const PageFacts& data) {
   columns.insert(columns.end(), PhaseNames().begin(), PhaseNames().end());
   columns.push_back("Share");
   HtmlTable table(
-      "Where a step's time goes: work of all threads, mean of the newest steps (hidden "
-      "behind other phases in brackets)",
+      "Mean of the newest steps: time of a step, its idle part, which is mostly waiting "
+      "for others, and the work of all threads in each phase; in brackets what was "
+      "hidden behind other phases",
       columns);
   for (int i = 0; i < std::min(data.newest.phases_size(), kMaxRows); ++i) {
     const v1::ShardPhases& shard = data.newest.phases(i);
