@@ -42,7 +42,7 @@ KAON_METRICS=1 start 2 2
 train "$TEST_TMPDIR/train" --workers 2 --steps 100000 &
 trainer_pid=$!
 start_prometheus
-trap 'kill $prometheus_pid $trainer_pid 2>/dev/null; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
+trap 'kill $prometheus_pid $trainer_pid 2>/dev/null || true; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
 wait_for 60 is_above kaon_job_applied_step 100 || tail -n 20 "$HOME_OF_IT/log"
 wait_for 60 is_above kaon:job_steps:rate5m 0 || fail "no rate of steps"
 wait_for 60 is_above 'sum(kaon:shard_phase_seconds:per_step)' 0 || fail "no phases"
