@@ -92,6 +92,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
     }
   }
   KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
+  KAON_RETURN_IF_ERROR(config::CheckLogFormat(config.log_format()));
   if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
   KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
   if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));

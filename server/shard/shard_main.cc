@@ -70,6 +70,7 @@ std::vector<kaon::config::Flag> Flags() {
       {"metrics_token_file", "file with the bearer token of that address"},
       {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
+      {"log_format", "text, or json: one object a line (text)"},
   };
 }
 
