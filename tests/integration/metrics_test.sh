@@ -1,5 +1,6 @@
 #!/bin/bash
-# Metrics of a real cluster: on loopback by HTTP, elsewhere by HTTPS with a token. They agree with kaonctl.
+# Metrics of a real cluster: on loopback by HTTP, elsewhere by HTTPS with a token. They agree with kaonctl. A shard also
+# logs JSON, and kaonctl follows the steps.
 source tests/integration/real_cluster.sh
 
 STEPS=12
@@ -67,6 +68,13 @@ for shard in shards:
 # Workers push every gradient to one of the shards at every step.
 print("pushed", [shard["kaon_shard_pushed_bytes_total"] for shard in shards])
 PYTHON
+  # Each entry once: the job has its steps and the initial weights.
+  timeout 3 "$KAONCTL" --dir "$DIR" steps --limit 100 --follow >"$TEST_TMPDIR/followed" || true
+  python3 -c '
+import json, sys
+steps = [json.loads(line) for line in open(sys.argv[1])]
+assert [step["step"] for step in steps if step["kind"] == "train"] == list(range(1, int(sys.argv[2]) + 1)), steps' \
+    "$TEST_TMPDIR/followed" "$STEPS" || fail "kaonctl steps --follow printed $(cat "$TEST_TMPDIR/followed")"
   cluster_kill "$DIR" shard-1
   wait_for 30 has coordinator 'kaon_coordinator_shard_up\{shard="1"\} 0' || scrape coordinator
   stop
@@ -82,7 +90,7 @@ elsewhere() {
   refusal=$("$KAON_SHARD" "${flags[@]}" "${tls[@]}" --check-config 2>&1) && fail "no token is asked for"
   [[ $refusal == *"set metrics_token_file to a file with a token, (umask 077;"* ]] || fail "refused with: $refusal"
   (umask 077 && echo 0123456789abcdef-token >"$SECURE/token")
-  flags+=(--metrics-token-file "$SECURE/token")
+  flags+=(--metrics-token-file "$SECURE/token" --log-format json)
   refusal=$("$KAON_SHARD" "${flags[@]}" --check-config 2>&1) && fail "plaintext is served to other machines"
   [[ $refusal == *"set tls, or use 127.0.0.1"* ]] || fail "refused with: $refusal"
   "$KAON_SHARD" "${flags[@]}" "${tls[@]}" 2>"$SECURE/log" &
@@ -102,6 +110,11 @@ sys.exit(float(found.group(1)) != float(sys.argv[1]))' "$seconds" || fail "the c
   wait_for 30 rotated || cat "$SECURE/log"
   kill -TERM $server
   wait $server || fail "the shard ended with status $?"
+  python3 -c '
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert len(lines) > 2 and all(line["program"] == "kaon-shard" and line["msg"] for line in lines), lines
+assert any("metrics are served" in line["msg"] for line in lines), lines' "$SECURE/log" || cat "$SECURE/log"
 }
 
 rotated() { secure 0123456789abcdef-token "$SECURE/next/ca.crt" | grep -q '^kaon_build_info'; }
