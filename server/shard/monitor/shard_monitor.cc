@@ -61,6 +61,8 @@ void ShardMonitor::Sample() {
     MutexLock lock(mu_);
     read.set_from_position(phases_.next_position());
   }
+  // The records are of no use here.
+  read.set_limit(1);
   read.set_with_phases(true);
   loop_.ReadHistory(read, [this](const absl::StatusOr<v1::ReadHistoryResponse>& history) {
     if (history.ok()) OnPhases(*history);
