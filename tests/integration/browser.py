@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -11,7 +12,7 @@ import time
 
 class Browser:
     def __init__(self):
-        self.home = tempfile.TemporaryDirectory()
+        self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         command_read, self.to_browser = os.pipe()
         self.from_browser, answer_write = os.pipe()
 
@@ -23,7 +24,8 @@ class Browser:
         self.process = subprocess.Popen(
             ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
              "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={self.home.name}", "about:blank"],
-            preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+            preexec_fn=pipes, close_fds=False, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         os.close(command_read)
         os.close(answer_write)
         self.rest = b""
@@ -38,7 +40,8 @@ class Browser:
             self.ask(domain + ".enable")
 
     def close(self):
-        self.process.kill()
+        # Its helpers write to the home as well.
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.home.cleanup()
 
@@ -86,7 +89,8 @@ class Browser:
 
     def open(self, url, scheme="light", width=1280, height=900, scripts=True):
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
         self.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
         self.ask("Page.navigate", url=url)
@@ -110,7 +114,8 @@ class Browser:
                 raise TimeoutError(script)
 
     def drag(self, x, y, to_x):
-        for kind, at in (("mousePressed", x), ("mouseMoved", (x + to_x) / 2), ("mouseMoved", to_x), ("mouseReleased", to_x)):
+        moves = (("mousePressed", x), ("mouseMoved", (x + to_x) / 2), ("mouseMoved", to_x), ("mouseReleased", to_x))
+        for kind, at in moves:
             self.ask("Input.dispatchMouseEvent", type=kind, x=at, y=y, button="left", buttons=1, clickCount=1)
 
     def screenshot(self, path):

@@ -10,7 +10,7 @@ look() { python3 tests/integration/check_status_page.py "$(cluster_status_link "
 KAON_METRICS=1 start 2 2
 train "$TEST_TMPDIR/train" --workers 2 --steps 100000 &
 trainer_pid=$!
-wait_for 60 step_reached 1200
+wait_for 300 step_reached 200
 look train
 cluster_kill "$DIR" shard-1
 look down
