@@ -12,7 +12,7 @@ from browser import Browser
 
 LINK, FOLDER, STAGE = sys.argv[1:]
 problems = []
-# Contrast of every text with what is behind it, names of controls, headings, headers of tables (WCAG 1.3.1, 1.4.3, 4.1.2).
+# Contrast of texts with what is behind them, names of controls, headings, headers of tables (WCAG 1.3.1, 1.4.3, 4.1.2).
 RULES = """(() => {
   const found = [];
   const rgb = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
@@ -38,10 +38,15 @@ RULES = """(() => {
     const a = light(rgb(getComputedStyle(line).stroke)), b = light(behind(line));
     if ((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 3) found.push(`line ${line.getAttribute('class')} is pale`);
   }
-  for (const input of document.querySelectorAll('input')) if (!input.labels.length) found.push(`no label: ${input.name}`);
-  for (const one of document.querySelectorAll('a, button')) if (!one.textContent.trim()) found.push('a control has no name');
+  for (const input of document.querySelectorAll('input')) {
+    if (!input.labels.length) found.push(`no label: ${input.name}`);
+  }
+  for (const one of document.querySelectorAll('a, button')) {
+    if (!one.textContent.trim()) found.push('a control has no name');
+  }
   for (const svg of document.querySelectorAll('svg')) {
-    if (!svg.getAttribute('aria-label') && svg.getAttribute('aria-hidden') !== 'true') found.push('a drawing has no name');
+    if (svg.getAttribute('aria-hidden') === 'true') continue;
+    if (!svg.getAttribute('aria-label')) found.push('a drawing has no name');
   }
   for (const table of document.querySelectorAll('table')) {
     if (!table.caption) found.push('a table has no caption');
@@ -51,8 +56,16 @@ RULES = """(() => {
   if (new Set(ids).size !== ids.length) found.push('an id is used twice');
   if (document.querySelectorAll('h1').length !== 1) found.push('there is not one h1');
   if (!document.documentElement.lang) found.push('no language');
-  if (document.documentElement.scrollWidth > innerWidth) found.push(`wider than the window: ${document.documentElement.scrollWidth}`);
+  const width = document.documentElement.scrollWidth;
+  if (width > innerWidth) found.push(`wider than the window: ${width}`);
   return found;
+})()"""
+
+FIRST_CHART = """(() => {
+  const one = document.querySelector('.chart');
+  one.scrollIntoView();
+  const box = one.getBoundingClientRect();
+  return [box.left, box.top, box.width];
 })()"""
 
 
@@ -83,8 +96,7 @@ try:
         step = browser.run("document.querySelector('#summary dd').textContent")
         browser.wait(f"document.querySelector('#summary dd').textContent !== '{step}'")
         # A drag across a chart shows a part of the steps.
-        box = browser.run("(() => { const one = document.querySelector('.chart'); one.scrollIntoView();"
-                          " const box = one.getBoundingClientRect(); return [box.left, box.top, box.width] })()")  # fmt: skip
+        box = browser.run(FIRST_CHART)
         browser.drag(box[0] + box[2] * 0.3, box[1] + 40, box[0] + box[2] * 0.6)
         browser.wait("location.search.startsWith('?from=') && document.readyState === 'complete'")
         browser.screenshot(f"{FOLDER}/{STAGE}-zoom.png")
