@@ -22,7 +22,8 @@ cuda_home=
 [ "${CUDA:-0}" != 1 ] || cuda_home=$(deploy/detect_cuda.sh)
 
 # What the programs load; a build installs the same by the -dev packages.
-runtime_packages=(libgrpc++1.51 libprotobuf32 libdnnl2 libre2-9 libgoogle-glog0v6 libisal2 liburing2 libssl3 libgomp1)
+runtime_packages=(libgrpc++1.51 libprotobuf32 libdnnl2 libre2-9 libgoogle-glog0v6 libisal2 liburing2 libssl3 libgomp1
+  libprometheus-cpp-core1.0 libmicrohttpd12)
 
 install -d "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" "$root/etc" "$root/tmp"
 if [ -d bin ]; then

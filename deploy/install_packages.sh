@@ -5,7 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers] [--torch] [--containers]
-                                  [--list]
+                                  [--monitor] [--list]
 
   --test         also what the tests need
   --package      also what deploy/package.sh and its test need
@@ -13,6 +13,7 @@ Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
   --containers   also what deploy/container_smoke.sh needs where docker is not
+  --monitor      also what the nightly suite monitor needs: prometheus, chromium
   --list         print the packages and stop
 Needs root, or sudo, only if something is missing.
 TEXT
@@ -25,6 +26,7 @@ packages=(
   # Libraries.
   libgrpc++-dev libprotobuf-dev libabsl-dev libdnnl-dev libre2-dev libgoogle-glog-dev libisal-dev
   liburing-dev libssl-dev libeigen3-dev libcli11-dev nlohmann-json3-dev
+  prometheus-cpp-dev libmicrohttpd-dev
   # Run: certificates, the licence texts that kaon-train learns from, the scripts themselves.
   openssl base-files ca-certificates procps python3
 )
@@ -41,6 +43,7 @@ for argument in "$@"; do
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --containers) packages+=(podman podman-compose runc netavark aardvark-dns iptables mmdebstrap) ;;
+    --monitor) packages+=(prometheus chromium) ;;
     --list) list_only=1 ;;
     *) echo "install_packages.sh: unknown option $argument; see --help" >&2; exit 2 ;;
   esac

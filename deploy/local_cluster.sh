@@ -3,7 +3,8 @@
 # Run it, or source it and use its functions (deploy/quickstart.sh and the tests do).
 #
 # A cluster's directory (mode 0700) holds tls/ with the certificates, and for each of `coordinator`, `shard-0`, ...
-# NAME.port, NAME.pid and NAME.log; shards also have a data directory shard-N/.
+# NAME.port, NAME.pid and NAME.log; shards also have a data directory shard-N/. With KAON_METRICS=1 each server serves metrics
+# at the port in NAME.metrics-port, and metrics.token is their token.
 
 local_cluster_usage() {
   cat <<'TEXT'
@@ -101,6 +102,22 @@ cluster_listen() {
   KAON_LISTEN=127.0.0.1:$port
 }
 
+# cluster_metrics DIR NAME: sets the array KAON_METRICS_FLAGS. With KAON_METRICS=1 a server serves metrics, on the port that
+# it had before if it is started again.
+cluster_metrics() {
+  local dir=$1 name=$2 listen=$KAON_LISTEN
+  KAON_METRICS_FLAGS=()
+  [ -n "${KAON_METRICS:-}" ] || return 0
+  [ -s "$dir/metrics.token" ] || (umask 077 && openssl rand -hex 24 >"$dir/metrics.token")
+  cluster_listen "$([ ! -s "$dir/$name.metrics-port" ] || echo "127.0.0.1:$(cat "$dir/$name.metrics-port")")"
+  KAON_METRICS_FLAGS=(--metrics-address "$KAON_LISTEN" --metrics-port-file "$dir/$name.metrics-port"
+    --metrics-token-file "$dir/metrics.token")
+  KAON_LISTEN=$listen
+}
+
+# cluster_status_link DIR: prints the link of the status page, with its token.
+cluster_status_link() { echo "http://127.0.0.1:$(cat "$1/coordinator.metrics-port")/?token=$(cat "$1/metrics.token")"; }
+
 # cluster_start_shard DIR N [LISTEN]: with KAON_NVME_BYTES the shard keeps parameters in NAME-nvme/ too.
 cluster_start_shard() {
   local dir=$1 name=shard-$2 disk=()
@@ -110,9 +127,11 @@ cluster_start_shard() {
     mkdir -p "$dir/$name-nvme"
     disk=(--nvme-dirs "$dir/$name-nvme")
   fi
+  cluster_metrics "$dir" "$name"
   cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$KAON_LISTEN" --data-dir "$dir/$name" \
     --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
-    --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key" "${disk[@]}"
+    --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key" "${disk[@]}" \
+    ${KAON_METRICS_FLAGS[@]+"${KAON_METRICS_FLAGS[@]}"}
 }
 
 # cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.
@@ -122,10 +141,11 @@ cluster_start_coordinator() {
   for ((i = 0; i < shards; i++)); do
     addresses+=${addresses:+,}127.0.0.1:$(cat "$dir/shard-$i.port")
   done
+  cluster_metrics "$dir" coordinator
   cluster_spawn "$dir" coordinator "$KAON_COORDINATOR" --listen "$KAON_LISTEN" --shards "$addresses" \
     --port-file "$dir/coordinator.port" --tls-ca-file "$dir/tls/ca.crt" \
     --tls-certificate-file "$dir/tls/coordinator.crt" \
-    --tls-private-key-file "$dir/tls/coordinator.key"
+    --tls-private-key-file "$dir/tls/coordinator.key" ${KAON_METRICS_FLAGS[@]+"${KAON_METRICS_FLAGS[@]}"}
 }
 
 # cluster_wait_serving DIR: waits until the coordinator holds every shard, as kaonctl sees it.
@@ -152,7 +172,7 @@ cluster_claim() {
 cluster_start() {
   local dir=$1 shards=$2 workers=$3 i
   mkdir -p -m 700 "$dir" || return 1
-  rm -rf "$dir"/tls "$dir"/shard-* "$dir"/coordinator.*
+  rm -rf "$dir"/tls "$dir"/shard-* "$dir"/coordinator.* "$dir"/metrics.token
   # KAON_EXTRA_CERTIFICATE: one more client certificate, such as reader=reader.
   "$KAON_ROOT/deploy/certificates.sh" "$dir/tls" --workers "$workers" \
     ${KAON_EXTRA_CERTIFICATE:+--extra "$KAON_EXTRA_CERTIFICATE"} >/dev/null || return 1

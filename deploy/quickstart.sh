@@ -319,8 +319,10 @@ main() {
   [ -z "$keep_running" ] || KAON_CLUSTER_DETACHED=1
   cluster_claim "$dir"
   is_claimed=1
+  KAON_METRICS=1
   say "starting 1 coordinator and $shards shards in $dir"
   cluster_start "$dir" "$shards" "$workers"
+  say "watch it train: $(cluster_status_link "$dir")"
   say "training with $workers workers"
   train || {
     echo "quickstart.sh: kaon-train ended with exit status $?" >&2
@@ -332,6 +334,7 @@ main() {
   [ -z "$chaos" ] || compare || exit 1
   check_updates "$summary"
   if [ -n "$keep_running" ]; then
+    say "status page: $(cluster_status_link "$dir")"
     say "left running: kaonctl is $KAONCTL --dir $dir; stop with deploy/local_cluster.sh stop $dir"
   else
     say "stopping"

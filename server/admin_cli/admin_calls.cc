@@ -256,10 +256,10 @@ absl::StatusOr<std::vector<v1::ParameterRow>> AdminCalls::ListParameters() const
   return rows;
 }
 
-absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory() const {
+absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory(uint32_t limit) const {
   v1::StepHistoryRequest request;
   request.set_job(options_.job);
-  request.set_limit(options_.limit);
+  request.set_limit(limit);
   request.set_with_phases(options_.command == Command::kStepPhases);
   return Call<v1::StepHistoryResponse>(&v1::Admin::Stub::StepHistory, request);
 }

@@ -53,7 +53,10 @@ class AdminCalls {
                                                  WhileAway while_away) const;
   // Reads all pages. INVALID_ARGUMENT if the filter is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
-  absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
+  absl::StatusOr<v1::StepHistoryResponse> StepHistory() const {
+    return StepHistory(options_.limit);
+  }
+  absl::StatusOr<v1::StepHistoryResponse> StepHistory(uint32_t limit) const;
   // Both read the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;

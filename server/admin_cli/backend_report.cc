@@ -14,9 +14,11 @@
 #include "absl/strings/strip.h"
 #include "kernels/cpu/muon_step.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
 
 namespace {
 

@@ -14,15 +14,18 @@
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/export.h"
 #include "server/checkpoint/import.h"
 #include "server/checkpoint/listing.h"
 #include "server/config/server_config.h"
 #include "server/disk/posix_directory.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
+using monitor::TimeText;
 
 namespace {
 

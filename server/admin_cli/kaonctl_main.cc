@@ -35,6 +35,7 @@
 #include "server/admin_cli/report.h"
 #include "server/admin_cli/shard_command.h"
 #include "server/admin_cli/status_report.h"
+#include "server/admin_cli/steps/follow_steps.h"
 #include "server/admin_cli/terminal.h"
 #include "server/admin_cli/tiers_report.h"
 #include "server/admin_cli/version_command.h"
@@ -181,6 +182,18 @@ int PrintStatus(const Options& options, const AdminCalls& calls) {
                options.wide ? StatusWideText : StatusText);
 }
 
+int FollowTheSteps(const Options& options, const AdminCalls& calls) {
+  const absl::Status ended =
+      FollowSteps([&calls](uint32_t limit) { return calls.StepHistory(limit); },
+                  static_cast<uint32_t>(options.limit),
+                  [] {
+                    PauseFor(absl::Seconds(1));
+                    return std::cout.good();
+                  },
+                  std::cout, std::cerr);
+  return ended.ok() ? 0 : Fail(options, ended);
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
   if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
@@ -221,6 +234,8 @@ int Run(const Options& options) {
                    options.wide ? StepsWideText : StepsText);
     case Command::kStepPhases:
       return Print(options, calls.StepHistory(), PhasesJson, PhasesText, AllPhasesSeen);
+    case Command::kStepsFollow:
+      return FollowTheSteps(options, calls);
     case Command::kDigest:
       return Print(options,
                    AskDigests([&calls] { return calls.GetJobStatus(); },

@@ -45,6 +45,7 @@ struct Typed {
   bool effective = false;
   bool events = false;
   bool phases = false;
+  bool follow = false;
   bool measure = false;
   std::string directory;
   std::string tls_directory;
@@ -228,6 +229,20 @@ void AddPreflight(CLI::App& app, Typed& typed) {
   size("--backend", options.backend, "cpu, or a plugin that this machine has (default: cpu)");
 }
 
+void AddSteps(CLI::App& app, Typed& typed) {
+  CLI::App* steps = AddCommand(app, "steps", "Newest decisions: norms, clip factors, outcome",
+                               Command::kSteps, typed);
+  steps->add_option("--limit", typed.options.limit, "So many of the newest")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  CLI::Option* const phases = steps->add_flag(
+      "--phases", typed.phases, "Where their time went on every shard, and what of it was hidden");
+  steps
+      ->add_flag("--follow", typed.follow,
+                 "Print each new one as a JSON object a line, until Ctrl-C")
+      ->excludes(phases);
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -250,13 +265,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
             Command::kParameterDiagnostics)}) {
     one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
   }
-  CLI::App* steps =
-      add(app, "steps", "Newest decisions: norms, clip factors, outcome", Command::kSteps);
-  steps->add_option("--limit", typed.options.limit, "So many of the newest")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  steps->add_flag("--phases", typed.phases,
-                  "Where their time went on every shard, and what of it was hidden");
+  AddSteps(app, typed);
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
       Command::kDigest);
   add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend)
@@ -348,6 +357,7 @@ absl::Status Resolve(Typed& typed) {
   if (typed.effective) options.command = Command::kJobEffective;
   if (typed.events) options.command = Command::kStatusEvents;
   if (typed.phases) options.command = Command::kStepPhases;
+  if (typed.follow) options.command = Command::kStepsFollow;
   if (typed.measure) options.command = Command::kMeasureForms;
   if (options.command == Command::kPreflight && options.shards > 0) {
     options.command = Command::kPreflightOffline;
@@ -402,6 +412,8 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointImport:
     case Command::kCheckpointRestore:
     case Command::kShardDrain:
+    // It changes nothing, and repeats by itself.
+    case Command::kStepsFollow:
       return false;
     case Command::kStatus:
     case Command::kStatusEvents:

@@ -23,6 +23,7 @@ enum class Command {
   kParameters,
   kSteps,
   kStepPhases,
+  kStepsFollow,
   kDigest,
   kBackend,
   kTiers,

@@ -8,9 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
 
 namespace {
 

@@ -11,10 +11,13 @@
 #include "absl/strings/strip.h"
 #include "job/definition.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
 #include "server/admin_cli/worker_report.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
+using monitor::TimeText;
 
 Json TimeJson(int64_t unix_millis) {
   return unix_millis == 0 ? Json() : Json(TimeText(unix_millis));

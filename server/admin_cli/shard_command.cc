@@ -4,9 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Seconds;
 
 namespace {
 

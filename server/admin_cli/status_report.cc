@@ -5,11 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "server/admin_cli/events_report.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
 #include "server/admin_cli/worker_report.h"
 #include "server/config/durability.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
+using monitor::Seconds;
+using monitor::TimeText;
 
 namespace {
 

@@ -19,6 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr char kLogLevel[] = "log_level";
+constexpr char kLogFormat[] = "log_format";
 
 // Returns the names of the fields that differ, without the log level.
 std::vector<std::string> Differing(const Message& running, const Message& reread) {
@@ -40,6 +41,13 @@ void ApplyLogLevel(const Message& config) {
   const FieldDescriptor* const field = config.GetDescriptor()->FindFieldByName(kLogLevel);
   if (field == nullptr) return;
   const absl::Status set = SetLogLevel(config.GetReflection()->GetString(config, field));
+  LOG_IF(ERROR, !set.ok()) << set.message();
+}
+
+void ApplyLogFormat(const Message& config, const std::string& program) {
+  const FieldDescriptor* const field = config.GetDescriptor()->FindFieldByName(kLogFormat);
+  if (field == nullptr) return;
+  const absl::Status set = SetLogFormat(config.GetReflection()->GetString(config, field), program);
   LOG_IF(ERROR, !set.ok()) << set.message();
 }
 

@@ -3,6 +3,8 @@
 #ifndef KAON_SERVER_CONFIG_RELOAD_H_
 #define KAON_SERVER_CONFIG_RELOAD_H_
 
+#include <string>
+
 #include "google/protobuf/message.h"
 #include "server/config/server_config.h"
 
@@ -10,6 +12,10 @@ namespace kaon::config {
 
 // Sets the log level to the field `log_level`, if the message has that field.
 void ApplyLogLevel(const google::protobuf::Message& config);
+
+// Sets the form of the log to the field `log_format`, if the message has that field. `program` is
+// named in each object. Call it before other threads start.
+void ApplyLogFormat(const google::protobuf::Message& config, const std::string& program);
 
 // Applies the log level of `reread` and checks the certificates of `running`, whose files gRPC
 // reads again by itself within seconds. Logs one line that says the result, and names other fields

@@ -2,6 +2,8 @@
 #ifndef KAON_SERVER_CONFIG_SERVER_LOG_H_
 #define KAON_SERVER_CONFIG_SERVER_LOG_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -13,6 +15,14 @@ absl::Status CheckLogLevel(absl::string_view level);
 // Logs messages of this severity and above from now on. Empty means info; debug is info and each
 // step. Errors of CheckLogLevel.
 absl::Status SetLogLevel(absl::string_view level);
+
+// Rejects a form that is not text, json or empty, which means text.
+absl::Status CheckLogFormat(absl::string_view format);
+
+// Sets the form of the lines on stderr. Text is that of StartLog. JSON is one object a line, with
+// the keys ts, level, program, thread, source and msg. `program` is the program's name. Call it
+// from main before other threads start.
+absl::Status SetLogFormat(absl::string_view format, const std::string& program);
 
 }  // namespace kaon::config
 

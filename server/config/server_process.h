@@ -83,6 +83,7 @@ int RunServer(CommandLine command_line, int argc, const char* const* argv) {
   RaiseOpenFileLimit();
 
   const Config effective = config;
+  ApplyLogFormat(effective, command_line.program);
   ApplyLogLevel(effective);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Prepare(std::move(config));
   if (!server.ok()) {

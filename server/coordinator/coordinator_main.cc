@@ -31,7 +31,12 @@ kaon::config::CommandLine Describe() {
       {"checkpoint_every_steps",
        "take a checkpoint each time so many steps are applied (0: never)"},
       {"checkpoint_keep", "so many of the newest are kept after each (3)"},
+      {"metrics_address",
+       "host:port for metrics by HTTP; not on loopback: needs tls and metrics_token_file (none)"},
+      {"metrics_token_file", "file with the bearer token of that address"},
+      {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
+      {"log_format", "text, or json: one object a line (text)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);

@@ -25,6 +25,7 @@
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/config/server_log.h"
+#include "server/monitor/metrics/http_settings.h"
 
 namespace kaon::coordinator {
 
@@ -91,6 +92,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
     }
   }
   KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
+  KAON_RETURN_IF_ERROR(config::CheckLogFormat(config.log_format()));
   if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
   KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
   if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));
@@ -131,6 +133,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Prepare(
   KAON_RETURN_IF_ERROR(
       config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(metrics::CheckHttpSettings(metrics::HttpSettingsOf(complete)));
   KAON_RETURN_IF_ERROR(server->Connect());
   return server;
 }
@@ -139,6 +142,11 @@ absl::Status CoordinatorServer::Serve() {
   KAON_ASSIGN_OR_RETURN(keeper_, CheckpointKeeper::Create(config_.checkpoint_dir()));
   KAON_RETURN_IF_ERROR(Listen());
   RunMachine();
+  if (!config_.metrics_address().empty()) {
+    KAON_ASSIGN_OR_RETURN(
+        monitor_,
+        CoordinatorMonitor::Start(config_, {*loop_, watch_.meter(), *queries_, counts_, health_}));
+  }
   if (config_.port_file().empty()) return absl::OkStatus();
   return config::WritePortFile(config_.port_file(), port_);
 }
@@ -228,9 +236,10 @@ absl::Status CoordinatorServer::Listen() {
                             },
                             [this] { counts_.Add(monitor::Event::kCall); }));
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
-  admin_service_ = std::make_unique<AdminService>(
+  queries_ = std::make_unique<ClusterQueries>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
       *keeper_, health_, counts_, watch_.decision_times());
+  admin_service_ = std::make_unique<AdminService>(*loop_, links_, *queries_, *keeper_, counts_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
@@ -243,8 +252,10 @@ absl::Status CoordinatorServer::Listen() {
   // Before the first call: Client::Connect takes a server without them for another one.
   server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
-  KAON_RETURN_IF_ERROR(listener_->Start(
-      kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard, config_.has_tls()));
+  KAON_RETURN_IF_ERROR(
+      listener_->Start(kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard +
+                           (config_.metrics_address().empty() ? 0 : metrics::kHttpDescriptors),
+                       config_.has_tls()));
   port_ = listener_->port();
   address_ = config_.advertise();
   if (address_.empty()) {
@@ -280,6 +291,7 @@ void CoordinatorServer::RunMachine() {
 void CoordinatorServer::Shutdown() {
   // First all callers get their answers. Then no new work can start. Then the port closes.
   if (loop_) loop_->Stop();
+  if (monitor_) monitor_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
   health_.ShowIn(nullptr);

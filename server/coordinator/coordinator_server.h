@@ -16,7 +16,9 @@
 #include "server/coordinator/checkpoint/checkpoint_keeper.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/machine_watch.h"
+#include "server/coordinator/monitor/coordinator_monitor.h"
 #include "server/coordinator/service/admin_service.h"
+#include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/service/coordinator_service.h"
 #include "server/coordinator/shard_link.h"
 #include "server/listener/listener.h"
@@ -50,6 +52,8 @@ class CoordinatorServer {
   // Ends every call with UNAVAILABLE, then stops everything that the server started. Idempotent.
   void Shutdown();
   int port() const { return port_; }
+  // Returns the port of metrics_address; 0 without one.
+  int metrics_port() const { return monitor_ == nullptr ? 0 : monitor_->port(); }
 
  private:
   absl::Status Connect();
@@ -65,6 +69,8 @@ class CoordinatorServer {
   // Health of the service that workers call.
   monitor::ServiceHealth health_{v1::Coordinator::service_full_name()};
   MachineWatch watch_{health_, counts_};
+  // Answers of the links refer to it.
+  std::unique_ptr<ClusterQueries> queries_;
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
   std::unique_ptr<CheckpointKeeper> keeper_;
@@ -73,6 +79,8 @@ class CoordinatorServer {
   // Outlives server_, which reports calls to it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
+  // Null without metrics_address.
+  std::unique_ptr<CoordinatorMonitor> monitor_;
 };
 
 }  // namespace kaon::coordinator

@@ -19,6 +19,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "server/coordinator/decision_times.h"
 #include "server/coordinator/machine/step_machine.h"
+#include "server/coordinator/monitor/job_meter.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/monitor/step_log.h"
@@ -39,8 +40,9 @@ class MachineWatch {
   void OnSent(const v1::CoordinatorToShard& message);
   // Call it when a checkpoint was created or abandoned. Any thread.
   void OnCheckpoint(const std::string& id, const absl::Status& status);
-  // Any thread.
+  // Counts the decisions. Any thread.
   const DecisionTimes& decision_times() const { return decision_times_; }
+  const JobMeter& meter() const { return meter_; }
 
  private:
   void LookAtHolder(const StepMachine& machine);
@@ -60,6 +62,7 @@ class MachineWatch {
   uint64_t reopened_round_ = 0;
   uint64_t decided_position_ = 0;
   DecisionTimes decision_times_;
+  JobMeter meter_;
   monitor::StepLog step_log_;
 };
 

@@ -1,5 +1,6 @@
 // Counts events of this process that an operator may ask about: refusals, retries, aborts, fences,
-// repairs, admin requests (reliability.md P20). Thread-safe. Each server's main object owns one.
+// repairs, admin requests (reliability.md P20). It also counts the bytes of pushes and pulls.
+// Thread-safe. Each server's main object owns one.
 // `kaonctl status` shows the counts; docs/kaonctl.md explains each.
 #ifndef KAON_SERVER_MONITOR_EVENT_COUNTS_H_
 #define KAON_SERVER_MONITOR_EVENT_COUNTS_H_
@@ -60,8 +61,19 @@ enum class Event {
 #undef KAON_EVENT_OF
 };
 
+// Bytes between workers and a shard.
+enum class Transfer { kPushed, kPulled };
+
 class EventCounts {
  public:
+  // Counts bytes of tensors, by any transport.
+  void AddBytes(Transfer transfer, uint64_t bytes) {
+    bytes_[static_cast<size_t>(transfer)].fetch_add(bytes, std::memory_order_relaxed);
+  }
+  uint64_t bytes(Transfer transfer) const {
+    return bytes_[static_cast<size_t>(transfer)].load(std::memory_order_relaxed);
+  }
+
   // Counts an event without a suffix.
   void Add(Event event) { AddApart(event, 0); }
   // Counts an event per canonical code, or per reason.
@@ -83,6 +95,7 @@ class EventCounts {
 
   // Relaxed atomics: no other memory depends on their order.
   std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
+  std::array<std::atomic<uint64_t>, 2> bytes_{};
 };
 
 // Returns the text for a log: escaped and cut off. A refusal repeats the request, which may be long

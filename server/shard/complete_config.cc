@@ -172,6 +172,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                      ReservedBytes(config), ", which ", ReservedText(config), " may take"));
   }
   KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
+  KAON_RETURN_IF_ERROR(config::CheckLogFormat(config.log_format()));
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
   KAON_RETURN_IF_ERROR(
       CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));

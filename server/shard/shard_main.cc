@@ -1,5 +1,7 @@
 // kaon-shard: the process. Configuration by file, environment and flags; ends cleanly on SIGTERM
 // and SIGINT.
+#include <vector>
+
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
@@ -14,12 +16,8 @@
 
 namespace {
 
-kaon::config::CommandLine Describe() {
-  kaon::config::CommandLine line;
-  line.program = "kaon-shard";
-  line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
-  line.features = kaon::kernels::BuiltInFeatures();
-  line.flags = {
+std::vector<kaon::config::Flag> Flags() {
+  return {
       {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
       {"tls.ca_file", "PEM file of the cluster's CA"},
       {"tls.certificate_file", "PEM file of this shard's certificate"},
@@ -67,8 +65,21 @@ kaon::config::CommandLine Describe() {
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
       {"nccl", "interface or subnet for gradients of GPUs by NCCL, not encrypted (none)"},
+      {"metrics_address",
+       "host:port for metrics by HTTP; not on loopback: needs tls and metrics_token_file (none)"},
+      {"metrics_token_file", "file with the bearer token of that address"},
+      {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
+      {"log_format", "text, or json: one object a line (text)"},
   };
+}
+
+kaon::config::CommandLine Describe() {
+  kaon::config::CommandLine line;
+  line.program = "kaon-shard";
+  line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
+  line.features = kaon::kernels::BuiltInFeatures();
+  line.flags = Flags();
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
     if (!config.has_shm_sessions()) {

@@ -43,6 +43,7 @@
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
+#include "server/monitor/metrics/http_settings.h"
 #include "server/shard/snapshot/directory_claim.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot/snapshot_points.h"
@@ -112,6 +113,7 @@ absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Prepare(v1::ShardConfi
   }
   KAON_RETURN_IF_ERROR(config::CheckDirectory("shm_dir", complete.shm_dir(), W_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(metrics::CheckHttpSettings(metrics::HttpSettingsOf(complete)));
   KAON_RETURN_IF_ERROR(server->BuildBackend(complete));
   return server;
 }
@@ -119,6 +121,9 @@ absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Prepare(v1::ShardConfi
 absl::Status ShardServer::Serve() {
   KAON_RETURN_IF_ERROR(Build(config_));
   KAON_RETURN_IF_ERROR(Listen(config_));
+  if (!config_.metrics_address().empty()) {
+    KAON_ASSIGN_OR_RETURN(monitor_, ShardMonitor::Start(config_, *loop_, counts_, health_));
+  }
   PassFailpoint(Failpoint::shard_serving);
   if (config_.port_file().empty()) return absl::OkStatus();
   return config::WritePortFile(config_.port_file(), port_);
@@ -457,8 +462,10 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   builder.RegisterService(control_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot start a server");
-  KAON_RETURN_IF_ERROR(listener_->Start(
-      kOwnDescriptors + config.shm_sessions() * kDescriptorsOfSession, config.has_tls()));
+  KAON_RETURN_IF_ERROR(
+      listener_->Start(kOwnDescriptors + config.shm_sessions() * kDescriptorsOfSession +
+                           (config.metrics_address().empty() ? 0 : metrics::kHttpDescriptors),
+                       config.has_tls()));
   port_ = listener_->port();
   server_->GetHealthCheckService()->SetServingStatus(v1::ShardControl::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
@@ -478,6 +485,7 @@ void ShardServer::Stop(absl::Duration last_snapshot) {
   if (snapshots_ != nullptr) snapshots_->StopWaiting();
   // The loop stops first: every open stream then ends by itself.
   if (loop_ != nullptr) loop_->Stop();
+  if (monitor_ != nullptr) monitor_->Stop();
   if (shm_endpoint_ != nullptr) shm_endpoint_->Stop();
   if (nccl_endpoint_ != nullptr) nccl_endpoint_->Stop();
   if (listener_ != nullptr) listener_->Stop();

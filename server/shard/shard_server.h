@@ -22,6 +22,7 @@
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/complete_config.h"
+#include "server/shard/monitor/shard_monitor.h"
 #include "server/shard/shard_files.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
@@ -66,6 +67,8 @@ class ShardServer {
   void Shutdown();
 
   int port() const { return port_; }
+  // Returns the port of metrics_address; 0 without one.
+  int metrics_port() const { return monitor_ == nullptr ? 0 : monitor_->port(); }
 
  private:
   ShardServer() = default;
@@ -134,6 +137,8 @@ class ShardServer {
   // Hears of calls from the server, and outlives it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
+  // Null without metrics_address.
+  std::unique_ptr<ShardMonitor> monitor_;
   int port_ = 0;
 };
 

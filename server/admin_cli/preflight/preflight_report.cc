@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/admin_cli/table.h"
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
+
+using monitor::Bytes;
 
 namespace {
 

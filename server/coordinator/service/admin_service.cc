@@ -1,7 +1,5 @@
 #include "server/coordinator/service/admin_service.h"
 
-#include <re2/re2.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -26,129 +24,7 @@ namespace kaon::coordinator {
 
 namespace {
 
-// A person waits for the answer, and one dead shard must not hide the others.
-constexpr absl::Duration kShardTimeout = absl::Seconds(2);
-constexpr uint32_t kMaxPageSize = 10000;
-constexpr uint32_t kMaxHistory = 1000;
-constexpr uint32_t kDefaultHistory = 20;
 constexpr size_t kMaxActBytes = 400;
-constexpr size_t kMaxRegexBytes = 1024;
-constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
-
-// Lists the workers whose gradients the open step waits for, according to the shards.
-std::string PushesText(const ClusterView& view) {
-  constexpr int kRanksShown = 8;
-  std::string text;
-  for (int i = 0; i < view.shards.size(); ++i) {
-    if (!view.shards[i].ok() || view.shards[i]->awaited_ranks().empty()) continue;
-    const auto& ranks = view.shards[i]->awaited_ranks();
-    const int shown = std::min(ranks.size(), kRanksShown);
-    absl::StrAppend(&text, "; shard ", i, " waits for the gradients of rank ",
-                    absl::StrJoin(ranks.begin(), ranks.begin() + shown, ", "),
-                    shown < ranks.size() ? ", ..." : "");
-  }
-  return text;
-}
-
-void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
-          v1::GetStatusResponse& response) {
-  response.set_holder(snapshot.holder);
-  response.set_holder_address(snapshot.holder_address);
-  *response.mutable_ballot() = snapshot.ballot;
-  response.set_phase(absl::StrCat(snapshot.phase, PushesText(view)));
-  for (int i = 0; i < view.shards.size(); ++i) {
-    v1::ShardStatus& shard = *response.add_shards();
-    shard.set_shard(i);
-    shard.set_address(view.addresses[i]);
-    shard.set_connected(view.shards[i].ok());
-    if (!view.shards[i].ok()) {
-      shard.set_problem(view.shards[i].status().ToString());
-      continue;
-    }
-    shard.set_problem(snapshot.shard_problems[i]);
-    *shard.mutable_description() = *view.shards[i];
-    // Too large for GetStatus; DescribeJob returns it.
-    shard.mutable_description()->mutable_state()->clear_registration();
-    shard.mutable_description()->mutable_state()->clear_applied_record();
-    shard.mutable_description()->mutable_state()->clear_prepared();
-  }
-  for (const WorkerSnapshot& worker : snapshot.workers) {
-    v1::WorkerStatus& row = *response.add_workers();
-    row.set_rank(worker.rank);
-    *row.mutable_attempt() = worker.attempt;
-    row.set_begun_step(worker.begun_step.value_or(0));
-    if (worker.grad_norm) row.set_grad_norm(*worker.grad_norm);
-    row.set_grad_norm_outliers(worker.grad_norm_outliers);
-  }
-  // A coordinator that does not hold the shards knows the job only from them.
-  absl::StatusOr<v1::JobDescription> job = absl::NotFoundError("");
-  if (snapshot.holder && snapshot.job) {
-    job = *snapshot.job;
-  } else {
-    job = view.DescribeJob("");
-  }
-  if (!job.ok()) return;
-  response.set_job(job->definition().name());
-  response.set_applied_step(job->applied_step());
-}
-
-struct Listing {
-  uint32_t first = 0;
-  uint32_t limit = kMaxPageSize;
-  // Shared with the callback that lists.
-  std::shared_ptr<const RE2> name_regex;
-};
-
-absl::StatusOr<Listing> ParseListing(const v1::ListParametersRequest& request) {
-  Listing listing;
-  if (request.page_size() > kMaxPageSize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page_size is ", request.page_size(), ", must be 0 .. ", kMaxPageSize));
-  }
-  if (request.page_size() > 0) listing.limit = request.page_size();
-  uint64_t first = 0;
-  if (!request.page_token().empty() &&
-      !proto::ParseDecimal(request.page_token(), &first, UINT32_MAX)) {
-    return absl::InvalidArgumentError(absl::StrCat("page_token is \"",
-                                                   proto::Excerpt(request.page_token()),
-                                                   "\", must be a next_page_token or empty"));
-  }
-  listing.first = static_cast<uint32_t>(first);
-  if (request.name_regex().size() > kMaxRegexBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("name_regex has ", request.name_regex().size(),
-                                                   " bytes, must have at most ", kMaxRegexBytes));
-  }
-  RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kMaxRegexMemoryBytes);
-  listing.name_regex = std::make_shared<const RE2>(request.name_regex(), options);
-  if (!listing.name_regex->ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name_regex is \"", proto::Excerpt(request.name_regex()),
-                     "\": ", proto::Excerpt(listing.name_regex->error())));
-  }
-  return listing;
-}
-
-absl::Status List(const v1::ListParametersRequest& request, const Listing& listing,
-                  const ClusterView& view, v1::ListParametersResponse& response) {
-  KAON_ASSIGN_OR_RETURN(const v1::JobDescription job, view.DescribeJob(request.job()));
-  const uint32_t end = job.definition().parameters_size();
-  if (listing.first > end) {
-    return absl::InvalidArgumentError(absl::StrCat("page_token is ", listing.first, ", job \"",
-                                                   job.definition().name(), "\" has ", end,
-                                                   " parameters"));
-  }
-  uint32_t next = 0;
-  const auto wanted = [&listing](const std::string& name) {
-    return RE2::PartialMatch(name, *listing.name_regex);
-  };
-  for (v1::ParameterRow& row : view.Rows(job, listing.first, listing.limit, wanted, &next)) {
-    *response.add_parameters() = std::move(row);
-  }
-  if (next < end) response.set_next_page_token(absl::StrCat(next));
-  return absl::OkStatus();
-}
 
 // Returns the answer to a retried change. If `record` has the change, repeats the first answer. If
 // there is no such record, the refusal was right.
@@ -184,30 +60,12 @@ ReplyDelete Repeated(const absl::StatusOr<v1::StepRecord>& record, ReplyDelete r
   return refused;
 }
 
-// Adds the records of the present job. A deletion ends the records of the job before it.
-void AddSteps(v1::ReadHistoryResponse history, v1::StepHistoryResponse& response) {
-  for (v1::StepRecord& record : *history.mutable_records()) {
-    if (record.plan().has_job_deletion()) {
-      response.clear_records();
-    } else if (!record.plan().has_registration()) {
-      *response.add_records() = std::move(record);
-    }
-  }
-}
-
 }  // namespace
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
-                           std::vector<std::string> addresses, CheckpointKeeper& checkpoints,
-                           const monitor::ServiceHealth& health, monitor::EventCounts& counts,
-                           const DecisionTimes& decision_times)
-    : loop_(loop),
-      links_(links),
-      addresses_(std::move(addresses)),
-      checkpoints_(checkpoints),
-      health_(health),
-      counts_(counts),
-      decision_times_(decision_times) {}
+                           const ClusterQueries& queries, CheckpointKeeper& checkpoints,
+                           monitor::EventCounts& counts)
+    : loop_(loop), links_(links), queries_(queries), checkpoints_(checkpoints), counts_(counts) {}
 
 CallEnded AdminService::Act(const grpc::CallbackServerContext& context, std::string what) {
   // `what` comes from the caller: it may be long and contain any bytes.
@@ -227,14 +85,8 @@ AdminService::Finish AdminService::Finishing(const grpc::CallbackServerContext* 
   };
 }
 
-void AdminService::AddTime(const v1::StepPlan& plan, v1::StepHistoryResponse& response) const {
-  const int64_t time = decision_times_.Of(plan.timeline(), plan.position());
-  if (time == 0) return;
-  (*response.mutable_decided_unix_millis())[plan.position()] = time;
-}
-
 void AdminService::Gather(std::function<void(ClusterView)> done) {
-  GatherCluster(links_, addresses_, kShardTimeout, std::move(done));
+  queries_.Gather(std::move(done));
 }
 
 void AdminService::FindRequest(uint64_t request_id, uint64_t newest, uint64_t after,
@@ -259,22 +111,7 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "GetStatus");
-  const absl::Status posted =
-      loop_.Post([this, finish, response](StepMachine& machine, absl::Time) {
-        Gather([this, finish, response, snapshot = machine.Snapshot()](const ClusterView& view) {
-          Fill(snapshot, view, *response);
-          response->set_time_unix_millis(monitor::UnixMillisNow());
-          response->set_started_unix_millis(started_unix_millis_);
-          const std::string problem = health_.reason(kCheckpointCause);
-          if (!problem.empty()) absl::StrAppend(response->mutable_phase(), "; ", problem);
-          for (v1::EventCount& count : counts_.Happened()) {
-            *response->add_events() = std::move(count);
-          }
-          finish(absl::OkStatus());
-        });
-      });
-  if (!posted.ok()) finish(posted);
+  queries_.Status(Answering(context, reactor, "GetStatus", response));
   return reactor;
 }
 
@@ -282,12 +119,7 @@ grpc::ServerUnaryReactor* AdminService::DescribeJob(grpc::CallbackServerContext*
                                                     const v1::DescribeJobRequest* request,
                                                     v1::JobDescription* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "DescribeJob");
-  Gather([finish, request, response](const ClusterView& view) {
-    absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
-    if (job.ok()) *response = std::move(*job);
-    finish(job.status());
-  });
+  queries_.Job(request->job(), Answering(context, reactor, "DescribeJob", response));
   return reactor;
 }
 
@@ -295,15 +127,7 @@ grpc::ServerUnaryReactor* AdminService::ListParameters(grpc::CallbackServerConte
                                                        const v1::ListParametersRequest* request,
                                                        v1::ListParametersResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "ListParameters");
-  const absl::StatusOr<Listing> listing = ParseListing(*request);
-  if (!listing.ok()) {
-    finish(listing.status());
-    return reactor;
-  }
-  Gather([finish, request, response, listing = *listing](const ClusterView& view) {
-    finish(List(*request, listing, view, *response));
-  });
+  queries_.Parameters(*request, Answering(context, reactor, "ListParameters", response));
   return reactor;
 }
 
@@ -311,43 +135,7 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
                                                     const v1::StepHistoryRequest* request,
                                                     v1::StepHistoryResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "StepHistory");
-  if (request->limit() > kMaxHistory) {
-    finish(absl::InvalidArgumentError(
-        absl::StrCat("limit is ", request->limit(), ", must be 0 .. ", kMaxHistory)));
-    return reactor;
-  }
-  const uint32_t limit = request->limit() == 0 ? kDefaultHistory : request->limit();
-  Gather([this, finish, request, response, limit](const ClusterView& view) {
-    const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
-    if (!job.ok()) {
-      finish(job.status());
-      return;
-    }
-    // Records are byte-equal on all shards; the newest shard has the longest list.
-    const int shard = view.Newest();
-    const uint64_t applied = view.shards[shard]->state().applied_position();
-    v1::ReadHistoryRequest read;
-    read.set_job(job->definition().name());
-    read.set_from_position(applied >= limit ? applied - limit + 1 : 1);
-    read.set_limit(limit);
-    links_[shard]->ReadHistory(
-        read, kShardTimeout,
-        [this, finish, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
-          if (history.ok()) AddSteps(*std::move(history), *response);
-          for (const v1::StepRecord& record : response->records()) {
-            AddTime(record.plan(), *response);
-          }
-          if (!history.ok() || !request->with_phases()) return finish(history.status());
-          GatherPhases(links_, read, kShardTimeout,
-                       [finish, response](std::vector<v1::ShardPhases> phases) {
-                         for (v1::ShardPhases& one : phases) {
-                           *response->add_phases() = std::move(one);
-                         }
-                         finish(absl::OkStatus());
-                       });
-        });
-  });
+  queries_.History(*request, Answering(context, reactor, "StepHistory", response));
   return reactor;
 }
 
@@ -442,41 +230,11 @@ grpc::ServerUnaryReactor* AdminService::DrainShard(grpc::CallbackServerContext* 
   return reactor;
 }
 
-template <typename Request, typename Response, typename Answer>
-void AdminService::AskShard(const Finish& finish, const Request& request, Response* response,
-                            void (ShardLink::*method)(const v1::ShardParameterRequest&,
-                                                      absl::Duration, ShardLink::Callback<Answer>),
-                            Answer* (Response::*mutable_answer)()) {
-  Gather([=, this, &request](const ClusterView& view) {
-    const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request.job());
-    if (!job.ok()) return finish(job.status());
-    const absl::StatusOr<v1::ParameterPlacement> found = FindParameter(*job, request.parameter());
-    if (!found.ok()) return finish(found.status());
-    *response->mutable_placement() = *found;
-    const uint32_t shard = found->shard();
-    v1::ShardParameterRequest ask;
-    ask.set_job(job->definition().name());
-    ask.set_parameter_id(found->parameter_id());
-    ((*links_[shard]).*method)(ask, kShardTimeout, [=, this](absl::StatusOr<Answer> answer) {
-      absl::Status status = answer.status();
-      if (answer.ok()) {
-        *(response->*mutable_answer)() = *std::move(answer);
-      } else if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
-        status = absl::UnavailableError(
-            absl::StrCat("shard ", shard, " at ", addresses_[shard], ": ", status.ToString()));
-      }
-      finish(status);
-    });
-  });
-}
-
 grpc::ServerUnaryReactor* AdminService::GetParameterStats(
     grpc::CallbackServerContext* context, const v1::GetParameterStatsRequest* request,
     v1::GetParameterStatsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "GetParameterStats");
-  AskShard(finish, *request, response, &ShardLink::GetParameterStats,
-           &v1::GetParameterStatsResponse::mutable_stats);
+  queries_.ParameterStats(*request, Answering(context, reactor, "GetParameterStats", response));
   return reactor;
 }
 
@@ -484,9 +242,8 @@ grpc::ServerUnaryReactor* AdminService::GetParameterDiagnostics(
     grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
     v1::GetParameterDiagnosticsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "GetParameterDiagnostics");
-  AskShard(finish, *request, response, &ShardLink::GetParameterDiagnostics,
-           &v1::GetParameterDiagnosticsResponse::mutable_diagnostics);
+  queries_.ParameterDiagnostics(*request,
+                                Answering(context, reactor, "GetParameterDiagnostics", response));
   return reactor;
 }
 

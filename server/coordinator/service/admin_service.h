@@ -1,6 +1,5 @@
-// Serves kaon.v1.Admin with gRPC's callback API. Queries ask the machine's loop for a snapshot and
-// every shard for its state, within a deadline. Changes go to the machine. Owned by
-// CoordinatorServer; called by gRPC's threads.
+// Serves kaon.v1.Admin with gRPC's callback API. ClusterQueries answers queries. Changes go to the
+// machine. Owned by CoordinatorServer; called by gRPC's threads.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_ADMIN_SERVICE_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_ADMIN_SERVICE_H_
 
@@ -19,27 +18,23 @@
 #include "kaon/v1/admin.pb.h"
 #include "server/coordinator/checkpoint/checkpoint_keeper.h"
 #include "server/coordinator/cluster_view.h"
-#include "server/coordinator/decision_times.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/service/call_ended.h"
+#include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/service/request_lookup.h"
 #include "server/coordinator/service/unary_call.h"
 #include "server/coordinator/shard_link.h"
 #include "server/monitor/event_counts.h"
-#include "server/monitor/service_health.h"
-#include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
 
 class AdminService : public v1::Admin::CallbackService {
  public:
-  using ShardLinks = std::vector<std::unique_ptr<ShardLink>>;
+  using ShardLinks = ClusterQueries::ShardLinks;
 
-  // `addresses` are the addresses of the shards, by index. All other arguments must outlive the
-  // service.
-  AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
-               CheckpointKeeper& checkpoints, const monitor::ServiceHealth& health,
-               monitor::EventCounts& counts, const DecisionTimes& decision_times);
+  // All arguments must outlive the service.
+  AdminService(MachineLoop& loop, const ShardLinks& links, const ClusterQueries& queries,
+               CheckpointKeeper& checkpoints, monitor::EventCounts& counts);
 
   // RESOURCE_EXHAUSTED if too many requests wait in the coordinator. Other codes: admin.proto.
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
@@ -89,8 +84,6 @@ class AdminService : public v1::Admin::CallbackService {
                                        v1::DrainShardResponse* response) override;
 
  private:
-  // Adds the time of a decision that this coordinator has made.
-  void AddTime(const v1::StepPlan& plan, v1::StepHistoryResponse& response) const;
   void Gather(std::function<void(ClusterView)> done);
   // Returns a callback for the answer to an admin's request. It logs the answer with the caller's
   // name.
@@ -100,6 +93,17 @@ class AdminService : public v1::Admin::CallbackService {
   using Finish = std::function<void(const absl::Status& status)>;
   Finish Finishing(const grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
                    absl::string_view method);
+  // Returns a callback for the answer to a query, which Finishing ends.
+  template <typename Response>
+  ClusterQueries::Done<Response> Answering(const grpc::CallbackServerContext* context,
+                                           grpc::ServerUnaryReactor* reactor,
+                                           absl::string_view method, Response* response) {
+    return
+        [finish = Finishing(context, reactor, method), response](absl::StatusOr<Response> answer) {
+          if (answer.ok()) *response = *std::move(answer);
+          finish(answer.status());
+        };
+  }
   // A requested restore and the means to answer it.
   struct RestoreCall {
     WaitingReactor* reactor = nullptr;
@@ -115,21 +119,11 @@ class AdminService : public v1::Admin::CallbackService {
   // Searches the control entries after `after`, from `newest` backwards, for the entry of a
   // request.
   void FindRequest(uint64_t request_id, uint64_t newest, uint64_t after, RequestLookup::Done done);
-  // Finds the parameter that `request` names and calls `method` on the shard that holds it.
-  template <typename Request, typename Response, typename Answer>
-  void AskShard(const Finish& finish, const Request& request, Response* response,
-                void (ShardLink::*method)(const v1::ShardParameterRequest&, absl::Duration,
-                                          ShardLink::Callback<Answer>),
-                Answer* (Response::*mutable_answer)());
-
   MachineLoop& loop_;
   const ShardLinks& links_;
-  const std::vector<std::string> addresses_;
-  const int64_t started_unix_millis_ = monitor::UnixMillisNow();
+  const ClusterQueries& queries_;
   CheckpointKeeper& checkpoints_;
-  const monitor::ServiceHealth& health_;
   monitor::EventCounts& counts_;
-  const DecisionTimes& decision_times_;
 };
 
 }  // namespace kaon::coordinator

@@ -141,14 +141,7 @@ grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerCont
                                                         const v1::ListCheckpointsRequest* request,
                                                         v1::ListCheckpointsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const Finish finish = Finishing(context, reactor, "ListCheckpoints");
-  checkpoints_.Run([finish, request, response](const Directory& directory) {
-    if (!directory.ok()) return finish(directory.status());
-    absl::StatusOr<v1::ListCheckpointsResponse> listed =
-        checkpoint::ListCheckpoints(**directory, request->job());
-    if (listed.ok()) *response = *std::move(listed);
-    finish(listed.status());
-  });
+  queries_.Checkpoints(request->job(), Answering(context, reactor, "ListCheckpoints", response));
   return reactor;
 }
 

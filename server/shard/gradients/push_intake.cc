@@ -49,6 +49,7 @@ absl::StatusOr<PushIntake::Answer> PushIntake::Take(proto::Slices slices,
     KAON_ASSIGN_OR_RETURN(const proto::ChunkViews views, proto::SplitPayload(decoded));
     PassFailpoint(Failpoint::shard_chunk_received);
     KAON_RETURN_IF_ERROR(accumulator_.AddChunks(*stream_, views.chunks));
+    counts_.AddBytes(monitor::Transfer::kPushed, decoded.payload_bytes());
     return Answer();
   }
   if (awaits_payloads) {

@@ -46,6 +46,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   PullStream(const Shard& shard, grpc::CallbackServerContext& context, proto::Identity peer)
       : admission_(shard.admission),
         context_(context),
+        counts_(shard.counts),
         reader_(shard.publisher, shard.counts, std::move(peer)) {}
 
   // `peer` is the unit of fairness.
@@ -63,6 +64,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   PullAdmission& admission_;
   // Lives until OnDone.
   grpc::CallbackServerContext& context_;
+  monitor::EventCounts& counts_;
   // Keeps this object alive until OnDone; pending callbacks of the publisher and the admission also
   // own it.
   std::shared_ptr<PullStream> self_;

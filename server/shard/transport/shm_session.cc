@@ -188,13 +188,15 @@ absl::StatusOr<bool> ShmSession::WriteChunks() {
   pull_waits_ = !*readable;
   if (pull_waits_) return false;
   std::vector<v1::TensorChunk> chunks = pull_->Next();
+  const size_t bytes = pull_->BytesOf(chunks);
   const absl::StatusOr<size_t> size =
-      proto::WriteChunkRecord(absl::MakeSpan(chunks), pull_->BytesOf(chunks), to,
+      proto::WriteChunkRecord(absl::MakeSpan(chunks), bytes, to,
                               [&](std::byte* payload) { return pull_->Read(chunks, payload); });
   if (!size.ok()) {
     EndCall(size.status());
     return true;
   }
+  backends_.counts->AddBytes(monitor::Transfer::kPulled, bytes);
   PassFailpoint(Failpoint::shard_pull_chunk);
   link_->writer().Commit(
       {static_cast<uint32_t>(*size), KindOf(ShmRecord::kPullResponse), number_, 0});

@@ -35,6 +35,7 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"health"}, Command::kHealth},
       {{"job", "show", "--effective"}, Command::kJobEffective},
       {{"steps", "--phases"}, Command::kStepPhases},
+      {{"steps", "--follow"}, Command::kStepsFollow},
       {{"worker", "list"}, Command::kWorkerList},
       {{"checkpoint", "delete", "a"}, Command::kCheckpointDelete},
       {{"shard", "drain", "1"}, Command::kShardDrain},

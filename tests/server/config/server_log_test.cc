@@ -3,9 +3,13 @@
 #include <glog/logging.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "proto/program_log.h"
 
 namespace kaon::config {
@@ -42,6 +46,37 @@ TEST(ServerLogTest, RefusesALevelThatIsNoneAndKeepsTheLast) {
             "log_level is \"loud\", must be debug, info, warning or error");
   EXPECT_EQ(CheckLogLevel("loud"), SetLogLevel("loud"));
   EXPECT_EQ(FLAGS_minloglevel, google::GLOG_WARNING);
+}
+
+TEST(ServerLogTest, WritesAnObjectALine) {
+  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
+  EXPECT_EQ(SetLogFormat("json", "kaon-test"), absl::OkStatus());
+  testing::internal::CaptureStderr();
+  VLOG(1) << "step";
+  LOG(WARNING) << "a \"b\"\n\xff";
+  LOG(INFO) << "c";
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(SetLogFormat("text", "kaon-test"), absl::OkStatus());
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  ASSERT_EQ(lines.size(), 3u) << text;
+  const auto first = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(first["level"], "warning");
+  EXPECT_EQ(first["program"], "kaon-test");
+  EXPECT_EQ(first["msg"], "a \"b\"\n\uFFFD");
+  EXPECT_EQ(std::string(first["source"]).rfind("server_log_test.cc:", 0), 0u);
+  absl::Time time;
+  std::string why;
+  EXPECT_TRUE(absl::ParseTime(absl::RFC3339_full, std::string(first["ts"]), &time, &why)) << why;
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["msg"], "c");
+  EXPECT_EQ(lines[2], "");
+  // Text again.
+  EXPECT_EQ(LoggedAt("info"), "summary odd bad ");
+}
+
+TEST(ServerLogTest, RefusesAFormThatIsNone) {
+  EXPECT_EQ(CheckLogFormat(""), absl::OkStatus());
+  EXPECT_EQ(SetLogFormat("xml", "kaon-test").message(),
+            "log_format is \"xml\", must be text or json");
 }
 
 }  // namespace

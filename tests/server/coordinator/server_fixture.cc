@@ -41,6 +41,10 @@ std::unique_ptr<CoordinatorServer> ServerFixture::StartCoordinator(uint32_t take
   config.set_takeover_ms(takeover_ms);
   for (const auto& shard : shards_) config.add_shards(shard->address());
   config.set_checkpoint_dir(checkpoint_dir_);
+  if (!metrics_token_file_.empty()) {
+    config.set_metrics_address("127.0.0.1:0");
+    config.set_metrics_token_file(metrics_token_file_);
+  }
   auto server = CoordinatorServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? std::move(*server) : nullptr;

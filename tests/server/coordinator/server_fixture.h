@@ -57,6 +57,8 @@ class ServerFixture : public ::testing::Test {
 
   // Checkpoint directory of the coordinators that start from now on.
   std::string checkpoint_dir_;
+  // If set before SetUp, coordinators serve metrics and the status page.
+  std::string metrics_token_file_;
   std::vector<std::unique_ptr<FakeShard>> shards_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;

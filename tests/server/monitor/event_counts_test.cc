@@ -34,6 +34,16 @@ TEST(EventCountsTest, ShowsWhatHappenedByNameAndNothingElse) {
             "push_refused.unauthenticated=1 takeover=1 ");
 }
 
+TEST(EventCountsTest, CountsBytesApartFromEvents) {
+  EventCounts counts;
+  counts.AddBytes(Transfer::kPushed, 3);
+  counts.AddBytes(Transfer::kPushed, 4);
+  counts.AddBytes(Transfer::kPulled, 5);
+  EXPECT_EQ(counts.bytes(Transfer::kPushed), 7u);
+  EXPECT_EQ(counts.bytes(Transfer::kPulled), 5u);
+  EXPECT_EQ(Text(counts), "");
+}
+
 TEST(EventCountsTest, NamesAreOfLowerCaseLetters) {
   EventCounts counts;
 #define KAON_EVENT_OF(enumerator, name, apart) counts.Add(Event::enumerator);

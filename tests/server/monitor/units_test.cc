@@ -1,8 +1,8 @@
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 #include <gtest/gtest.h>
 
-namespace kaon::admin_cli {
+namespace kaon::monitor {
 namespace {
 
 TEST(UnitsTest, BytesHaveTheUnitThatFits) {
@@ -31,4 +31,4 @@ TEST(UnitsTest, TimesOfDayAreRfc3339InUtc) {
 }
 
 }  // namespace
-}  // namespace kaon::admin_cli
+}  // namespace kaon::monitor

@@ -1,10 +1,10 @@
-#include "server/admin_cli/units.h"
+#include "server/monitor/units.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
-namespace kaon::admin_cli {
+namespace kaon::monitor {
 
 std::string Bytes(uint64_t bytes) {
   if (bytes < 1024) return absl::StrCat(bytes, " B");
@@ -35,4 +35,4 @@ std::string TimeText(int64_t unix_millis) {
                           absl::UTCTimeZone());
 }
 
-}  // namespace kaon::admin_cli
+}  // namespace kaon::monitor

@@ -1,0 +1,33 @@
+// The frame of the status page: one self-contained HTML document with its style and script. Pure
+// functions; any thread.
+#ifndef KAON_SERVER_COORDINATOR_PAGE_PAGE_SHELL_H_
+#define KAON_SERVER_COORDINATOR_PAGE_PAGE_SHELL_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/coordinator/page/sections.h"
+#include "server/monitor/metrics/http_server.h"
+
+namespace kaon::coordinator {
+
+// Part of the steps that the charts show.
+struct Range {
+  uint64_t from = 0;
+  uint64_t to = UINT64_MAX;
+  // Query of the address that shows it, such as "?last=1000".
+  std::string query;
+};
+
+// Returns a response with the HTML of a whole page. `title` and `job` are plain text; `main` is
+// HTML. Its policy allows nothing from elsewhere and no script but its own.
+metrics::HttpResponse PageResponse(absl::string_view title, absl::string_view job,
+                                   absl::string_view main);
+
+// Returns the main part of the overview.
+std::string OverviewHtml(const std::vector<Section>& sections, const Range& range);
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_PAGE_PAGE_SHELL_H_

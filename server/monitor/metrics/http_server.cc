@@ -1,0 +1,290 @@
+#include "server/monitor/metrics/http_server.h"
+
+#include <arpa/inet.h>
+#include <glog/logging.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <openssl/crypto.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/transport/loopback.h"
+#include "proto/status_macros.h"
+#include "proto/text.h"
+
+namespace kaon::metrics {
+
+namespace {
+
+constexpr unsigned kMaxConnections = 64;
+// Leaves room for a scrape while pages are open.
+constexpr int kMaxStreams = 24;
+// Bounds the request line, its headers, and buffers of the response.
+constexpr size_t kConnectionBytes = 32 << 10;
+constexpr unsigned kSilenceSeconds = 15;
+constexpr int kBacklog = 64;
+constexpr size_t kStreamBlock = 16 << 10;
+// Browsers send a cookie to every port of a host, so that its name has the port.
+std::string CookieName(int port) { return absl::StrCat("kaon_token_", port); }
+
+absl::Status Refused(const std::string& address, absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("metrics_address is \"", proto::Excerpt(address), "\": ", why));
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("metrics_address needs '", proto::OneLine(path), "', which cannot be read"));
+  }
+  return text.str();
+}
+
+// Takes as long for any guess of that length.
+bool IsEqual(absl::string_view a, absl::string_view b) {
+  return !b.empty() && a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+absl::string_view OrEmpty(const char* text) { return text == nullptr ? "" : text; }
+
+// A page of another site must not read this server through a name that resolves to this machine.
+bool IsLocalHost(absl::string_view host) {
+  if (!absl::StrContains(host, ':') || absl::EndsWith(host, "]")) {
+    return client::IsLoopback(absl::StrCat(host, ":1"));
+  }
+  return client::IsLoopback(host);
+}
+
+MHD_Result OnRequest(void* server, MHD_Connection* connection, const char* url, const char* method,
+                     const char*, const char*, size_t* upload_bytes, void** state) {
+  const absl::string_view verb(method);
+  // The first call has the headers alone. A method that is refused is refused then.
+  if (*state == nullptr && (verb == "GET" || verb == "HEAD")) {
+    *state = server;
+    return MHD_YES;
+  }
+  // No request has a body.
+  if (*upload_bytes > 0) return MHD_NO;
+  return static_cast<MHD_Result>(static_cast<HttpServer*>(server)->Answer(connection, url, method));
+}
+
+MHD_Result AddArgument(void* query, MHD_ValueKind, const char* key, const char* value) {
+  (*static_cast<std::map<std::string, std::string>*>(query))[key] = std::string(OrEmpty(value));
+  return MHD_YES;
+}
+
+struct Stream {
+  HttpServer* server = nullptr;
+  std::function<std::string()> next;
+  std::string rest;
+};
+
+ssize_t ReadStream(void* state, uint64_t, char* to, size_t most) {
+  Stream& stream = *static_cast<Stream*>(state);
+  if (stream.rest.empty() && !stream.server->stopping()) stream.rest = stream.next();
+  if (stream.rest.empty()) return MHD_CONTENT_READER_END_OF_STREAM;
+  const size_t size = std::min(most, stream.rest.size());
+  std::memcpy(to, stream.rest.data(), size);
+  stream.rest.erase(0, size);
+  return static_cast<ssize_t>(size);
+}
+
+void FreeStream(void* state) {
+  const std::unique_ptr<Stream> stream(static_cast<Stream*>(state));
+  stream->server->EndStream();
+}
+
+HttpResponse Error(int status, absl::string_view text) {
+  HttpResponse response;
+  response.status = status;
+  response.body = absl::StrCat(text, "\n");
+  if (status == MHD_HTTP_UNAUTHORIZED) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  return response;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions options) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(options)));
+  server->loopback_ = client::IsLoopback(server->options_.address);
+  if (!server->options_.certificate_file.empty()) {
+    KAON_ASSIGN_OR_RETURN(server->certificate_, ReadFile(server->options_.certificate_file));
+    KAON_ASSIGN_OR_RETURN(server->private_key_, ReadFile(server->options_.private_key_file));
+  }
+  KAON_RETURN_IF_ERROR(server->Listen());
+  KAON_RETURN_IF_ERROR(server->Run());
+  return server;
+}
+
+absl::Status HttpServer::Listen() {
+  const std::string& address = options_.address;
+  const std::string host(client::HostOf(address));
+  const std::string port = address.substr(address.rfind(':') + 1);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return Refused(address, gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  socket_ = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (socket_ < 0 || bind(socket_, found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(socket_, kBacklog) != 0) {
+    return Refused(address, std::strerror(errno));
+  }
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof(bound);
+  getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size);
+  // The port is at the same place in both families.
+  port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+  return absl::OkStatus();
+}
+
+absl::Status HttpServer::Run() {
+  unsigned flags =
+      MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC;
+  std::vector<MHD_OptionItem> more;
+  if (!certificate_.empty()) {
+    flags |= MHD_USE_TLS;
+    more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, certificate_.data()});
+    more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, private_key_.data()});
+  }
+  more.push_back({MHD_OPTION_END, 0, nullptr});
+  daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, OnRequest, this, MHD_OPTION_LISTEN_SOCKET,
+                             socket_, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+                             MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds,
+                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_ARRAY,
+                             more.data(), MHD_OPTION_END);
+  if (daemon_ != nullptr) return absl::OkStatus();
+  return Refused(options_.address, certificate_.empty()
+                                       ? "libmicrohttpd does not start"
+                                       : "libmicrohttpd does not start with the tls files");
+}
+
+void HttpServer::RereadCertificates() {
+  if (certificate_.empty()) return;
+  absl::StatusOr<std::string> certificate = ReadFile(options_.certificate_file);
+  absl::StatusOr<std::string> key = ReadFile(options_.private_key_file);
+  if (!certificate.ok() || !key.ok()) return;
+  if (*certificate == certificate_ && *key == private_key_) return;
+  if (daemon_ != nullptr) {
+    MHD_quiesce_daemon(daemon_);
+    stopping_ = true;
+    MHD_stop_daemon(daemon_);
+    stopping_ = false;
+    daemon_ = nullptr;
+  }
+  certificate_ = *std::move(certificate);
+  private_key_ = *std::move(key);
+  // Files that do not match yet are tried again when they change.
+  if (const absl::Status status = Run(); !status.ok()) LOG(ERROR) << status.message();
+}
+
+void HttpServer::Stop() {
+  if (stopping_.exchange(true)) return;
+  if (daemon_ != nullptr) {
+    MHD_quiesce_daemon(daemon_);
+    MHD_stop_daemon(daemon_);
+  }
+  if (socket_ >= 0) close(socket_);
+}
+
+HttpServer::~HttpServer() { Stop(); }
+
+std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* connection,
+                                                            const HttpRequest& request) const {
+  const auto header = [connection](const char* name) {
+    return OrEmpty(MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name));
+  };
+  if (loopback_ && !IsLocalHost(header("Host"))) {
+    return {nullptr, Error(MHD_HTTP_FORBIDDEN, "this address is for its own machine")};
+  }
+  const HttpRoute* route = nullptr;
+  for (const HttpRoute& one : options_.routes) {
+    if (one.path == request.path) route = &one;
+  }
+  if (loopback_ && route != nullptr && !route->always_needs_token) return {route, {}};
+  absl::string_view bearer = header("Authorization");
+  const auto given = request.query.find("token");
+  const bool has_header =
+      absl::ConsumePrefix(&bearer, "Bearer ") && IsEqual(bearer, options_.token);
+  const bool has_cookie = IsEqual(
+      OrEmpty(MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, CookieName(port_).c_str())),
+      options_.token);
+  const bool has_query = given != request.query.end() && IsEqual(given->second, options_.token);
+  if (!has_header && !has_cookie && !has_query) {
+    return {nullptr, Error(MHD_HTTP_UNAUTHORIZED,
+                           "a token is needed: Authorization: Bearer TOKEN, or ?token=TOKEN")};
+  }
+  if (route == nullptr) return {nullptr, Error(MHD_HTTP_NOT_FOUND, "there is no such page")};
+  if (has_header || !has_query) return {route, {}};
+  // The link with the token is for people: the address that they see and pass on has none.
+  HttpResponse redirect = Error(MHD_HTTP_SEE_OTHER, "");
+  redirect.headers = {{"Location", request.path},
+                      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", options_.token,
+                                                  "; HttpOnly; SameSite=Strict; Path=/",
+                                                  certificate_.empty() ? "" : "; Secure")}};
+  return {nullptr, std::move(redirect)};
+}
+
+int HttpServer::Answer(MHD_Connection* connection, const char* url, const char* method) {
+  const absl::string_view verb(method);
+  if (verb != "GET" && verb != "HEAD") {
+    HttpResponse refusal = Error(MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+    refusal.headers = {{"Allow", "GET, HEAD"}};
+    return Send(connection, std::move(refusal));
+  }
+  HttpRequest request;
+  request.path = url;
+  MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, AddArgument, &request.query);
+  auto [route, response] = Admit(connection, request);
+  if (route != nullptr) response = route->answer(request);
+  if (response.stream && verb == "HEAD") response.stream = nullptr;
+  if (response.stream && ++streams_ > kMaxStreams) {
+    --streams_;
+    response = Error(MHD_HTTP_SERVICE_UNAVAILABLE, "too many pages are open");
+    response.headers = {{"Retry-After", "10"}};
+  }
+  return Send(connection, std::move(response));
+}
+
+int HttpServer::Send(MHD_Connection* connection, HttpResponse response) {
+  MHD_Response* answer = nullptr;
+  if (response.stream) {
+    auto stream = std::make_unique<Stream>(Stream{this, std::move(response.stream), ""});
+    // FreeStream owns it.
+    answer = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, kStreamBlock, ReadStream,
+                                               stream.release(), FreeStream);
+  } else {
+    answer = MHD_create_response_from_buffer(response.body.size(), response.body.data(),
+                                             MHD_RESPMEM_MUST_COPY);
+  }
+  response.headers.push_back({"Content-Type", response.content_type});
+  response.headers.push_back({"Cache-Control", "no-store"});
+  response.headers.push_back({"X-Content-Type-Options", "nosniff"});
+  response.headers.push_back({"Referrer-Policy", "no-referrer"});
+  for (const auto& [name, value] : response.headers) {
+    MHD_add_response_header(answer, name.c_str(), value.c_str());
+  }
+  const MHD_Result queued = MHD_queue_response(connection, response.status, answer);
+  MHD_destroy_response(answer);
+  return queued;
+}
+
+}  // namespace kaon::metrics
