@@ -12,6 +12,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -187,17 +188,22 @@ def _state_of(optimizer: Mapping[str, Any], weights: List[str],
 def import_torch(file: Any, checkpoint_dir: Any, id: str, *, job: Optional[str] = None, definition: Any = None,
                  momentum_form: str = "ema", model_key: Optional[str] = None,
                  optimizer_keys: Optional[Sequence[str]] = None, names: Optional[Sequence[str]] = None,
-                 exclude: Sequence[str] = (), weights_only: bool = False, **fields: Any) -> Checkpoint:
+                 exclude: Sequence[str] = (), weights_only: bool = False, updates: Optional[int] = None,
+                 **fields: Any) -> Checkpoint:
     """Makes checkpoint `id` of step 0 in `checkpoint_dir`, from which `kaonctl checkpoint restore` starts the job.
 
     The job is `job` with the fields of Client.register, such as preset and lr; a trainer that registers with the same
     ones attaches to it. Or `definition` is a file of a JobDefinition (.json or .textproto). `momentum_form` is that of
     the file's Muon buffers: ema for torch.optim.Muon, sum if each step adds the gradient. Numbers of steps continue:
-    Adam's bias correction, and the job's schedules. The other options are those of read_torch.
+    Adam's bias correction, and the job's schedules. `updates` is the number of steps of optimizers that do not count
+    them, as torch's SGD and Muon do not; otherwise the largest number in the file is taken. If it has none, a
+    UserWarning says that the job's schedules restart. The other options are those of read_torch.
 
     InvalidArgumentError names every tensor that does not fit the job's rules. AlreadyExistsError if the id exists."""
     found = read_torch(file, model_key=model_key, optimizer_keys=optimizer_keys, names=names, exclude=exclude,
                        weights_only=weights_only)
+    if updates is not None and updates < 1:
+        raise InvalidArgumentError(f"updates is {updates}, expecting at least 1")
     if (job is None) == (definition is None):
         raise InvalidArgumentError("name the job, or the file of its definition")
     with tempfile.TemporaryDirectory(prefix="kaon-") as folder:
@@ -210,24 +216,34 @@ def import_torch(file: Any, checkpoint_dir: Any, id: str, *, job: Optional[str] 
             definition.write_text(definition_json(str(job), specs, fields))
         tensors = Path(folder) / "tensors.safetensors"
         with open(tensors, "wb") as to:
-            _write_safetensors(to, _tensors_of(found), {"momentum_form": momentum_form})
+            _write_safetensors(to, _tensors_of(found, updates), {"momentum_form": momentum_form})
         return _row(Checkpoint, _kaonctl.run_json("checkpoint", "import", str(tensors), "--job", str(definition),
                                                   "--checkpoint-dir", str(checkpoint_dir), "--id", id))
 
 
-def _tensors_of(found: TorchState) -> Dict[str, torch.Tensor]:
+def _tensors_of(found: TorchState, updates: Optional[int] = None) -> Dict[str, torch.Tensor]:
     """Returns the tensors as kaonctl names them (docs/kaonctl.md)."""
     tensors = dict(found.weights)
-    steps = [int(values["step"]) for values in found.state.values() if "step" in values]
+    largest = max((int(values["step"]) for values in found.state.values() if "step" in values), default=0)
+    has_roles = any(role in values for values in found.state.values() for role in _ROLES)
+    is_unknown = False
     for name, values in found.state.items():
-        if not any(role in values for role in _ROLES):
+        roles = [role for role in _ROLES if role in values]
+        # SGD without momentum has no roles, and still steps; a number alone is not enough for other rules.
+        if not roles and (updates is None or has_roles):
             continue
-        for role in _ROLES:
-            if role in values:
-                tensors[f"{role}:{name}"] = values[role]
-        # torch's Muon does not count its steps; its rule does not depend on them.
-        updates = int(values["step"]) if "step" in values else max(steps, default=0)
-        tensors[f"updates_applied:{name}"] = torch.tensor(updates, dtype=torch.int64)
+        for role in roles:
+            tensors[f"{role}:{name}"] = values[role]
+        if "step" in values:
+            count = int(values["step"])
+        else:
+            # SGD's first update would replace the momentum, so a parameter with state had at least one.
+            count = updates or largest or 1
+            is_unknown = is_unknown or not (updates or largest)
+        tensors[f"updates_applied:{name}"] = torch.tensor(count, dtype=torch.int64)
+    if is_unknown:
+        warnings.warn("the file has no number of steps, so the job's schedules restart: give the number by updates "
+                      "(--updates)", stacklevel=3)
     return tensors
 
 

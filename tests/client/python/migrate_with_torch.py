@@ -15,6 +15,7 @@ from kaon import migrate
 
 TOLERANCE = 1e-6
 ADAMW = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
+SGD = {"lr": 0.01, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.5}
 
 
 def model_of(seed=1):
@@ -74,6 +75,20 @@ class MigrateTest(unittest.TestCase):
             attached.close()
             return migrate.export_torch(cluster.checkpoint_dir, "back", os.path.join(self.folder, "back.pt"))
 
+    def continue_in_torch(self, model, optimizer, step):
+        """Makes the step with the optimizer and with another one that the export alone fills, compares, and returns the
+        other one."""
+        content = torch.load(os.path.join(self.folder, "back.pt"), weights_only=True)
+        again = model_of(seed=3)
+        self.assertEqual(again.load_state_dict(content["model"], strict=False).unexpected_keys, [])
+        continued = type(optimizer)(again.parameters(), lr=1)
+        continued.load_state_dict(content["optimizers"][type(optimizer).__name__.lower()])
+        for one, stepped in ((model, optimizer), (again, continued)):
+            backward(one, step)
+            stepped.step()
+        self.assert_equal_weights(again, model)
+        return continued
+
     def test_adamw_continues_in_kaon_and_again_in_torch(self):
         model = model_of()
         adamw = torch.optim.AdamW(model.parameters(), **ADAMW)
@@ -82,18 +97,23 @@ class MigrateTest(unittest.TestCase):
         fields = {"groups": [{"name": "all", "rule": "adamw", "lr": 0.01, "weight_decay": 0.1,
                               "adamw": {"beta2": 0.999}}], "matrix_group": "all", "scalar_group": "all"}
         self.continue_in_kaon(model, [adamw], 6, **fields)
-        # Back in torch, from the file alone.
-        content = torch.load(os.path.join(self.folder, "back.pt"), weights_only=True)
-        again = model_of(seed=3)
-        self.assertEqual(again.load_state_dict(content["model"], strict=False).unexpected_keys, [])
-        continued = torch.optim.AdamW(again.parameters(), lr=1)
-        continued.load_state_dict(content["optimizers"]["adamw"])
-        self.assertEqual({key: continued.param_groups[0][key] for key in ADAMW}, ADAMW)
-        self.assertEqual({int(state["step"]) for state in continued.state.values()}, {6})
-        for one, optimizer in ((model, adamw), (again, continued)):
-            backward(one, 7)
-            optimizer.step()
-        self.assert_equal_weights(again, model)
+        again = self.continue_in_torch(model, adamw, 7)
+        self.assertEqual({key: again.param_groups[0][key] for key in ADAMW}, ADAMW)
+        self.assertEqual({int(state["step"]) for state in again.state.values()}, {7})
+
+    def test_sgd_with_momentum_continues_in_kaon_and_again_in_torch(self):
+        """torch's SGD does not count its steps."""
+        model = model_of()
+        sgd = torch.optim.SGD(model.parameters(), **SGD)
+        trained(model, [sgd], 5)
+        torch.save({"model": model.state_dict(), "optimizer": sgd.state_dict()}, self.file)
+        fields = {"groups": [{"name": "all", "rule": "sgd", "lr": 0.01, "weight_decay": 0.1,
+                              "sgd": {"momentum": 0.9, "dampening": 0.5}}],
+                  "matrix_group": "all", "scalar_group": "all"}
+        with self.assertWarnsRegex(UserWarning, "schedules restart.*--updates"):
+            self.continue_in_kaon(model, [sgd], 6, **fields)
+        again = self.continue_in_torch(model, sgd, 7)
+        self.assertEqual({key: again.param_groups[0][key] for key in SGD}, SGD)
 
     @unittest.skipUnless(hasattr(torch.optim, "Muon"), "this torch has no torch.optim.Muon")
     def test_muon_and_adamw_continue_in_kaon_and_again_in_torch(self):
@@ -160,6 +180,21 @@ class ReadTest(unittest.TestCase):
         torch.save({"a": weight, "b": weight, "n": torch.tensor(1)}, self.file)
         found = migrate.read_torch(self.file)
         self.assertEqual((list(found.weights), found.left_out), (["a"], ("b", "n")))
+
+    def test_an_optimizer_that_does_not_count_has_the_updates_of_the_caller_or_at_least_1(self):
+        model = torch.nn.Linear(3, 2)
+        for momentum in (0.9, 0):
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+            trained(model, [sgd], 2)
+            torch.save({"model": model.state_dict(), "optimizer": sgd.state_dict()}, self.file)
+            tensors = migrate._tensors_of(migrate.read_torch(self.file), 7)
+            self.assertEqual(int(tensors["updates_applied:weight"]), 7)
+            if momentum:
+                with self.assertWarnsRegex(UserWarning, "schedules restart"):
+                    tensors = migrate._tensors_of(migrate.read_torch(self.file))
+                self.assertEqual(int(tensors["updates_applied:weight"]), 1)
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "updates is 0"):
+            migrate.import_torch(self.file, "", "a", job="job", updates=0)
 
     def test_executes_nothing(self):
         class Evil:
