@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import mmap
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -55,7 +56,11 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
     if not Path(file).exists():
         raise NotFoundError(f"there is no file {file}")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with open(file, "rb") as opened:
+            _check_loadable(file, opened)
+            content = torch.load(opened, map_location="cpu", weights_only=True)
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         raise InvalidArgumentError(f"{file} cannot be read by torch.load with weights_only, which executes nothing: "
                                    f"{error}") from None
@@ -78,6 +83,22 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
                     f"parameter {name}: {role} has shape {list(values[role].shape)}, the weights "
                     f"{list(weights[name].shape)}: give the parameters of the optimizer in their order by names")
     return TorchState(weights, state, tuple(left_out))
+
+
+def _check_loadable(file: Any, opened: BinaryIO) -> None:
+    """Refuses what older versions of torch.load execute in spite of weights_only."""
+    is_zip = opened.read(4) == b"PK\x03\x04"
+    opened.seek(0)
+    if not is_zip:
+        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+            raise InvalidArgumentError(f"{file} is no zip archive, which only torch 2.6 and later read safely: "
+                                       "save it again with torch 1.6 or later, or use torch 2.6")
+        return
+    # All bytes: readers of zip may differ in which directory of an archive counts, but none compresses names.
+    with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"constants.pkl") >= 0:
+            raise InvalidArgumentError(f"{file} has constants.pkl, so it is a TorchScript archive, which is a program: "
+                                       "save its state_dict() by torch.save")
 
 
 def _at(content: Any, path: str) -> Any:

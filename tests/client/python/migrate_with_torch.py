@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
+from unittest import mock
 
 import kaon_package  # noqa: F401  (makes kaon importable)
 import torch
@@ -206,6 +208,25 @@ class ReadTest(unittest.TestCase):
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "weights_only"):
             migrate.read_torch(self.file)
         self.assertFalse(os.path.exists(self.file + ".executed"))
+
+    def test_torch_load_gets_no_torchscript_and_before_2_6_only_zip_archives(self):
+        """torch 1.13 passes TorchScript to torch.jit.load, whatever weights_only is."""
+        def assert_refused(words):
+            with mock.patch.object(torch, "load") as load, self.assertRaisesRegex(kaon.InvalidArgumentError, words):
+                migrate.read_torch(self.file)
+            load.assert_not_called()
+
+        torch.save({"a": torch.ones(2)}, self.file)
+        with zipfile.ZipFile(self.file, "a") as archive:
+            archive.writestr("archive/constants.pkl", b"")
+        assert_refused("TorchScript")
+        weights = {"a": torch.ones(2)}
+        torch.save(weights, self.file, _use_new_zipfile_serialization=False)
+        with mock.patch.object(torch, "__version__", "2.5.1+cpu"):
+            assert_refused("zip archive.*2.6")
+        torch.save(weights, self.file)
+        with mock.patch.object(torch, "__version__", "1.13.1"):
+            self.assertEqual(list(migrate.read_torch(self.file).weights), ["a"])
 
     def test_the_commands_name_state_of_another_rule_and_convert(self):
         model = torch.nn.Linear(3, 2)
