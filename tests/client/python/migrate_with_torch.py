@@ -150,6 +150,31 @@ class MigrateTest(unittest.TestCase):
                     theirs = optimizer.state[named[name]][role]
                     self.assertLess(float((value - theirs).norm() / theirs.norm()), 1e-5, f"{name} {role}")
 
+    def test_momentum_of_muon_continues_in_kaon_and_comes_back(self):
+        """The formula of torch.optim.Muon, which older versions of torch lack; the job's momentum is a sum."""
+        model = torch.nn.Linear(6, 8, bias=False)
+        buffer = torch.zeros(8, 6)
+        for step in range(1, 6):
+            backward(model, step)
+            buffer.lerp_(model.weight.grad, 1 - 0.9)
+        torch.save({"model": model.state_dict(), "optimizer": {"state": {0: {"momentum_buffer": buffer}},
+                                                               "param_groups": [{"params": [0]}]}}, self.file)
+        fields = {"groups": [{"name": "all", "rule": "muon", "lr": 0.02,
+                              "muon": {"momentum": 0.9, "momentum_form": "sum"}}],
+                  "matrix_group": "all", "scalar_group": "all"}
+        with kaon.local_cluster(shards=1) as cluster:
+            migrate.import_torch(self.file, cluster.checkpoint_dir, "start", job="moved", updates=5, **fields)
+            kaon.admin.Cluster().checkpoints.restore("start")
+            optimizer = kaon.Optimizer(model.named_parameters(), job="moved", **fields)
+            backward(model, 6)
+            optimizer.step()
+            kaon.admin.Cluster().checkpoints.create("back")
+            optimizer.close()
+            content = migrate.export_torch(cluster.checkpoint_dir, "back", os.path.join(self.folder, "back.pt"))
+        buffer.lerp_(model.weight.grad, 1 - 0.9)
+        exported = content["optimizers"]["muon"]["state"][0]["momentum_buffer"]
+        self.assertLess(float((exported - buffer).norm() / buffer.norm()), TOLERANCE)
+
 
 class ReadTest(unittest.TestCase):
     def setUp(self):
