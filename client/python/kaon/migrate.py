@@ -301,8 +301,12 @@ def _read_safetensors(path: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, st
 def export_torch(checkpoint_dir: Any, id: str, out: Any) -> Dict[str, Any]:
     """Writes a checkpoint as a file of torch.save, and returns its content: `model` with the fp32 weights; `optimizers`
     with a state_dict for each rule of the job: adamw, muon or sgd of torch.optim, with the parameters' names; and
-    `kaon` with job and step. Muon's buffers are in the form of torch (ema). AlreadyExistsError if `out` exists.
-    NotFoundError names a checkpoint that is not there, DataLossError what is damaged."""
+    `kaon` with job and step. Muon's buffers are in the form of torch (ema). A group of the job has one param_group for
+    each pair of multipliers of lr and weight decay.
+
+    AlreadyExistsError if `out` exists. InvalidArgumentError names a group and its setting that torch does not have,
+    such as a scale of Muon or a mode of decay. NotFoundError names a checkpoint that is not there, DataLossError what
+    is damaged."""
     if Path(out).exists():
         raise AlreadyExistsError(f"{out} is there")
     with tempfile.TemporaryDirectory(prefix="kaon-") as folder:
@@ -313,26 +317,54 @@ def export_torch(checkpoint_dir: Any, id: str, out: Any) -> Dict[str, Any]:
     registration = json.loads(metadata["registration"])
     definition = registration["definition"]
     names = [spec["name"] for spec in definition["parameters"]]
-    routes = {names[int(row["parameter_id"])]: row["group"] for row in registration["placement"]["parameters"]}
-    groups = [group for group in definition["groups"]
-              if any(route == group["name"] for route in routes.values())]
+    routes = {names[int(row["parameter_id"])]: row for row in registration["placement"]["parameters"]}
     rules: Dict[str, Dict[str, Any]] = {}
-    for group in groups:
-        members = [name for name in names if routes[name] == group["name"] and f"updates_applied:{name}" in tensors]
+    for group in definition["groups"]:
+        # By multipliers of lr and weight decay, which a group of torch does not have.
+        members: Dict[Tuple[float, float], List[str]] = {}
+        for name in names:
+            route = routes[name]
+            if route["group"] == group["name"] and f"updates_applied:{name}" in tensors:
+                multipliers = float(route["lr_multiplier"]), float(route["weight_decay_multiplier"])
+                members.setdefault(multipliers, []).append(name)
         rule = group["rule"].replace("RULE_", "").lower()
-        _add_group(rules.setdefault(rule, {"state": {}, "param_groups": []}), rule, group, members, tensors)
+        for multipliers, some in members.items():
+            _check_exists_in_torch(rule, group)
+            _add_group(rules.setdefault(rule, {"state": {}, "param_groups": []}), rule, group, multipliers, some,
+                       tensors)
     content = {"model": {name: tensors[name] for name in names}, "optimizers": rules,
                "kaon": {"job": metadata["job"], "step": int(metadata["step"]), "checkpoint": metadata["checkpoint"]}}
     torch.save(content, out)
     return content
 
 
-def _add_group(optimizer: Dict[str, Any], rule: str, group: Mapping[str, Any], members: List[str],
-               tensors: Mapping[str, torch.Tensor]) -> None:
+def _check_exists_in_torch(rule: str, group: Mapping[str, Any]) -> None:
+    """Refuses settings with which the optimizers of torch would go on in another way."""
+    expected: Dict[str, Tuple[Any, ...]] = {}
+    if rule == "adamw":
+        expected = {"eps_mode": ("ADAM_EPS_MODE_OUTSIDE",), "bias_correction": (True,)}
+    elif rule == "muon":
+        expected = {"scale": ("UPDATE_SCALE_ORIGINAL", "UPDATE_SCALE_MATCH_RMS_ADAMW"), "scale_extra": (1,)}
+    found = {field: group[rule][field] for field in expected}
+    modes = {"adamw": ("DECAY_MODE_DECOUPLED", "DECAY_MODE_L2"), "muon": ("DECAY_MODE_DECOUPLED",),
+             "sgd": ("DECAY_MODE_L2",)}
+    if float(group["weight_decay"]) != 0 and rule in modes:
+        expected["decay_mode"], found["decay_mode"] = modes[rule], group["decay_mode"]
+    for field, values in expected.items():
+        if found[field] not in values:
+            raise InvalidArgumentError(
+                f"group {group['name']}: {field} is {found[field]}, which {rule} of torch.optim does not have, but "
+                f"{' or '.join(map(str, values))}: `kaonctl checkpoint export` writes the weights alone")
+
+
+def _add_group(optimizer: Dict[str, Any], rule: str, group: Mapping[str, Any], multipliers: Tuple[float, float],
+               members: List[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Adds one param_group and the state of its members, in the order of the job's parameters."""
     first = len(optimizer["state"])
     written = {"params": list(range(first, first + len(members))), "param_names": members, "name": group["name"]}
     written.update(_settings_of(rule, group))
+    written["lr"] *= multipliers[0]
+    written["weight_decay"] *= multipliers[1]
     optimizer["param_groups"].append(written)
     factor = 1.0
     if rule == "muon" and group["muon"]["momentum_form"] == "MOMENTUM_FORM_SUM":
@@ -355,9 +387,8 @@ def _settings_of(rule: str, group: Mapping[str, Any]) -> Dict[str, Any]:
     elif rule == "sgd":
         settings.update(momentum=float(own["momentum"]), dampening=float(own["dampening"]), nesterov=own["nesterov"])
     elif rule == "muon":
-        adjust = own["scale"].replace("UPDATE_SCALE_", "").lower()
         settings.update(momentum=float(own["momentum"]), nesterov=own["nesterov"], ns_steps=int(own["ns_steps"]),
                         # torch's default, which is Kaon's `jordan`; other coefficients are set by hand.
                         ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7,
-                        adjust_lr_fn=adjust if adjust in ("original", "match_rms_adamw") else None)
+                        adjust_lr_fn=own["scale"].replace("UPDATE_SCALE_", "").lower())
     return settings

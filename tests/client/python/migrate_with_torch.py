@@ -176,6 +176,43 @@ class MigrateTest(unittest.TestCase):
         self.assertLess(float((exported - buffer).norm() / buffer.norm()), TOLERANCE)
 
 
+class ExportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def exported(self, group, id="start", **fields):
+        """Returns the optimizers of an export of a job with this group."""
+        file = os.path.join(self.folder, "weights.pt")
+        torch.save({"weight": torch.ones(4, 3), "bias": torch.ones(4, 1)}, file)
+        group = {"name": "all", "lr": 0.5, "weight_decay": 0.25, **group}
+        migrate.import_torch(file, self.folder, id, job="job", groups=[group], matrix_group="all", scalar_group="all",
+                             **fields)
+        return migrate.export_torch(self.folder, id, os.path.join(self.folder, f"{id}.pt"))["optimizers"]
+
+    def test_each_pair_of_multipliers_has_a_param_group(self):
+        rule = {"name": "biases", "name_glob": "bias", "lr_multiplier": 2, "weight_decay_multiplier": 0}
+        groups = self.exported({"rule": "adamw"}, routing_rules=[rule])["adamw"]["param_groups"]
+        self.assertEqual([(group["param_names"], group["params"], group["lr"], group["weight_decay"])
+                          for group in groups], [(["weight"], [0], 0.5, 0.25), (["bias"], [1], 1.0, 0.0)])
+
+    def test_names_settings_that_torch_lacks(self):
+        refused = [({"rule": "sgd", "decay_mode": "decoupled"}, "decay_mode is DECAY_MODE_DECOUPLED"),
+                   ({"rule": "adamw", "decay_mode": "palm"}, "decay_mode is DECAY_MODE_PALM"),
+                   ({"rule": "adamw", "adamw": {"eps_mode": "uncorrected"}}, "eps_mode is ADAM_EPS_MODE_UNCORRECTED"),
+                   ({"rule": "adamw", "adamw": {"bias_correction": False}}, "bias_correction is False"),
+                   ({"rule": "muon", "decay_mode": "l2"}, "decay_mode is DECAY_MODE_L2"),
+                   ({"rule": "muon", "muon": {"scale_extra": 2}}, "scale_extra is 2"),
+                   *(({"rule": "muon", "muon": {"scale": scale}}, f"scale is UPDATE_SCALE_{scale.upper()}")
+                     for scale in ("none", "max_dim", "unit_rms_norm"))]
+        for index, (group, words) in enumerate(refused):
+            with self.subTest(words), self.assertRaisesRegex(kaon.InvalidArgumentError, f"group all: {words}"):
+                self.exported(group, id=f"id{index}")
+        # A decay of 0 has no mode.
+        self.exported({"rule": "sgd", "decay_mode": "decoupled", "weight_decay": 0})
+
+
 class ReadTest(unittest.TestCase):
     def setUp(self):
         file = tempfile.NamedTemporaryFile(suffix=".pt")
