@@ -389,7 +389,8 @@ kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* option
 void kaon_step_free(kaon_step* step) { Free(step); }
 
 int32_t kaon_future_wait(const kaon_future* future, int64_t timeout_ms) {
-  if (future == nullptr || future->InForkedChild()) return 0;
+  // kaon_future_result fails at once; a loop that waits for 1 must get to it.
+  if (future == nullptr || future->InForkedChild()) return 1;
   return future->completion->WaitFor(timeout_ms < 0 ? absl::InfiniteDuration()
                                                     : absl::Milliseconds(timeout_ms));
 }

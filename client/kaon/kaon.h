@@ -91,8 +91,8 @@ kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* option
 // After kaon_step_finish it does neither: wait for that future, or cancel it and wait.
 void kaon_step_free(kaon_step* step);
 
-// Waits at most timeout_ms, or forever if it is negative. Returns 1 if there is a result, and 0 at
-// once in a forked child.
+// Waits at most timeout_ms, or forever if it is negative. Returns 1 if there is a result, or if
+// kaon_future_result fails at once, as it does in a forked child and for NULL; otherwise 0.
 int32_t kaon_future_wait(const kaon_future* future, int64_t timeout_ms);
 // Waits for the result and returns its error; it may be called again. `record` may be NULL. A
 // future of kaon_step_finish fills it; what it points to lives as long as the future.

@@ -84,7 +84,8 @@ def _import_torch(options: argparse.Namespace) -> int:
     made = migrate.import_torch(
         options.file, options.checkpoint_dir, options.id, job=options.job, definition=options.definition,
         momentum_form=options.momentum_form, model_key=options.model_key, optimizer_keys=options.optimizer_key,
-        names=names, exclude=options.exclude, weights_only=options.weights_only, **fields)
+        names=names, exclude=options.exclude, weights_only=options.weights_only, updates=options.updates,
+        **fields)
     print(f"checkpoint {made.id} of job {made.job}: {made.bytes} bytes; kaonctl checkpoint restore {made.id} starts it")
     return 0
 
@@ -116,6 +117,7 @@ def _add_migrations(commands: Any) -> None:
     command.add_argument("--exclude", action="append", default=[], metavar="PATTERN",
                          help="buffers and frozen weights to leave out, such as '*.running_mean'; may be repeated")
     command.add_argument("--weights-only", action="store_true", help="leave out the optimizers")
+    command.add_argument("--updates", type=int, help="number of steps of optimizers that do not count them (SGD, Muon)")
     command.set_defaults(run=_import_torch)
     command = commands.add_parser("export-torch", help="write a checkpoint of Kaon as a file of torch.save")
     command.add_argument("id")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import mmap
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -54,7 +56,11 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
     if not Path(file).exists():
         raise NotFoundError(f"there is no file {file}")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with open(file, "rb") as opened:
+            _check_loadable(file, opened)
+            content = torch.load(opened, map_location="cpu", weights_only=True)
+    except InvalidArgumentError:
+        raise
     except Exception as error:
         raise InvalidArgumentError(f"{file} cannot be read by torch.load with weights_only, which executes nothing: "
                                    f"{error}") from None
@@ -77,6 +83,22 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
                     f"parameter {name}: {role} has shape {list(values[role].shape)}, the weights "
                     f"{list(weights[name].shape)}: give the parameters of the optimizer in their order by names")
     return TorchState(weights, state, tuple(left_out))
+
+
+def _check_loadable(file: Any, opened: BinaryIO) -> None:
+    """Refuses what older versions of torch.load execute in spite of weights_only."""
+    is_zip = opened.read(4) == b"PK\x03\x04"
+    opened.seek(0)
+    if not is_zip:
+        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+            raise InvalidArgumentError(f"{file} is no zip archive, which only torch 2.6 and later read safely: "
+                                       "save it again with torch 1.6 or later, or use torch 2.6")
+        return
+    # All bytes: readers of zip may differ in which directory of an archive counts, but none compresses names.
+    with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(b"constants.pkl") >= 0:
+            raise InvalidArgumentError(f"{file} has constants.pkl, so it is a TorchScript archive, which is a program: "
+                                       "save its state_dict() by torch.save")
 
 
 def _at(content: Any, path: str) -> Any:
@@ -187,17 +209,22 @@ def _state_of(optimizer: Mapping[str, Any], weights: List[str],
 def import_torch(file: Any, checkpoint_dir: Any, id: str, *, job: Optional[str] = None, definition: Any = None,
                  momentum_form: str = "ema", model_key: Optional[str] = None,
                  optimizer_keys: Optional[Sequence[str]] = None, names: Optional[Sequence[str]] = None,
-                 exclude: Sequence[str] = (), weights_only: bool = False, **fields: Any) -> Checkpoint:
+                 exclude: Sequence[str] = (), weights_only: bool = False, updates: Optional[int] = None,
+                 **fields: Any) -> Checkpoint:
     """Makes checkpoint `id` of step 0 in `checkpoint_dir`, from which `kaonctl checkpoint restore` starts the job.
 
     The job is `job` with the fields of Client.register, such as preset and lr; a trainer that registers with the same
     ones attaches to it. Or `definition` is a file of a JobDefinition (.json or .textproto). `momentum_form` is that of
     the file's Muon buffers: ema for torch.optim.Muon, sum if each step adds the gradient. Numbers of steps continue:
-    Adam's bias correction, and the job's schedules. The other options are those of read_torch.
+    Adam's bias correction, and the job's schedules. `updates` is the number of steps of optimizers that do not count
+    them, as torch's SGD and Muon do not; otherwise the largest number in the file is taken. If it has none, a
+    UserWarning says that the job's schedules restart. The other options are those of read_torch.
 
     InvalidArgumentError names every tensor that does not fit the job's rules. AlreadyExistsError if the id exists."""
     found = read_torch(file, model_key=model_key, optimizer_keys=optimizer_keys, names=names, exclude=exclude,
                        weights_only=weights_only)
+    if updates is not None and updates < 1:
+        raise InvalidArgumentError(f"updates is {updates}, expecting at least 1")
     if (job is None) == (definition is None):
         raise InvalidArgumentError("name the job, or the file of its definition")
     with tempfile.TemporaryDirectory(prefix="kaon-") as folder:
@@ -210,24 +237,34 @@ def import_torch(file: Any, checkpoint_dir: Any, id: str, *, job: Optional[str] 
             definition.write_text(definition_json(str(job), specs, fields))
         tensors = Path(folder) / "tensors.safetensors"
         with open(tensors, "wb") as to:
-            _write_safetensors(to, _tensors_of(found), {"momentum_form": momentum_form})
+            _write_safetensors(to, _tensors_of(found, updates), {"momentum_form": momentum_form})
         return _row(Checkpoint, _kaonctl.run_json("checkpoint", "import", str(tensors), "--job", str(definition),
                                                   "--checkpoint-dir", str(checkpoint_dir), "--id", id))
 
 
-def _tensors_of(found: TorchState) -> Dict[str, torch.Tensor]:
+def _tensors_of(found: TorchState, updates: Optional[int] = None) -> Dict[str, torch.Tensor]:
     """Returns the tensors as kaonctl names them (docs/kaonctl.md)."""
     tensors = dict(found.weights)
-    steps = [int(values["step"]) for values in found.state.values() if "step" in values]
+    largest = max((int(values["step"]) for values in found.state.values() if "step" in values), default=0)
+    has_roles = any(role in values for values in found.state.values() for role in _ROLES)
+    is_unknown = False
     for name, values in found.state.items():
-        if not any(role in values for role in _ROLES):
+        roles = [role for role in _ROLES if role in values]
+        # SGD without momentum has no roles, and still steps; a number alone is not enough for other rules.
+        if not roles and (updates is None or has_roles):
             continue
-        for role in _ROLES:
-            if role in values:
-                tensors[f"{role}:{name}"] = values[role]
-        # torch's Muon does not count its steps; its rule does not depend on them.
-        updates = int(values["step"]) if "step" in values else max(steps, default=0)
-        tensors[f"updates_applied:{name}"] = torch.tensor(updates, dtype=torch.int64)
+        for role in roles:
+            tensors[f"{role}:{name}"] = values[role]
+        if "step" in values:
+            count = int(values["step"])
+        else:
+            # SGD's first update would replace the momentum, so a parameter with state had at least one.
+            count = updates or largest or 1
+            is_unknown = is_unknown or not (updates or largest)
+        tensors[f"updates_applied:{name}"] = torch.tensor(count, dtype=torch.int64)
+    if is_unknown:
+        warnings.warn("the file has no number of steps, so the job's schedules restart: give the number by updates "
+                      "(--updates)", stacklevel=3)
     return tensors
 
 
@@ -264,8 +301,12 @@ def _read_safetensors(path: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, st
 def export_torch(checkpoint_dir: Any, id: str, out: Any) -> Dict[str, Any]:
     """Writes a checkpoint as a file of torch.save, and returns its content: `model` with the fp32 weights; `optimizers`
     with a state_dict for each rule of the job: adamw, muon or sgd of torch.optim, with the parameters' names; and
-    `kaon` with job and step. Muon's buffers are in the form of torch (ema). AlreadyExistsError if `out` exists.
-    NotFoundError names a checkpoint that is not there, DataLossError what is damaged."""
+    `kaon` with job and step. Muon's buffers are in the form of torch (ema). A group of the job has one param_group for
+    each pair of multipliers of lr and weight decay.
+
+    AlreadyExistsError if `out` exists. InvalidArgumentError names a group and its setting that torch does not have,
+    such as a scale of Muon or a mode of decay. NotFoundError names a checkpoint that is not there, DataLossError what
+    is damaged."""
     if Path(out).exists():
         raise AlreadyExistsError(f"{out} is there")
     with tempfile.TemporaryDirectory(prefix="kaon-") as folder:
@@ -276,26 +317,54 @@ def export_torch(checkpoint_dir: Any, id: str, out: Any) -> Dict[str, Any]:
     registration = json.loads(metadata["registration"])
     definition = registration["definition"]
     names = [spec["name"] for spec in definition["parameters"]]
-    routes = {names[int(row["parameter_id"])]: row["group"] for row in registration["placement"]["parameters"]}
-    groups = [group for group in definition["groups"]
-              if any(route == group["name"] for route in routes.values())]
+    routes = {names[int(row["parameter_id"])]: row for row in registration["placement"]["parameters"]}
     rules: Dict[str, Dict[str, Any]] = {}
-    for group in groups:
-        members = [name for name in names if routes[name] == group["name"] and f"updates_applied:{name}" in tensors]
+    for group in definition["groups"]:
+        # By multipliers of lr and weight decay, which a group of torch does not have.
+        members: Dict[Tuple[float, float], List[str]] = {}
+        for name in names:
+            route = routes[name]
+            if route["group"] == group["name"] and f"updates_applied:{name}" in tensors:
+                multipliers = float(route["lr_multiplier"]), float(route["weight_decay_multiplier"])
+                members.setdefault(multipliers, []).append(name)
         rule = group["rule"].replace("RULE_", "").lower()
-        _add_group(rules.setdefault(rule, {"state": {}, "param_groups": []}), rule, group, members, tensors)
+        for multipliers, some in members.items():
+            _check_exists_in_torch(rule, group)
+            _add_group(rules.setdefault(rule, {"state": {}, "param_groups": []}), rule, group, multipliers, some,
+                       tensors)
     content = {"model": {name: tensors[name] for name in names}, "optimizers": rules,
                "kaon": {"job": metadata["job"], "step": int(metadata["step"]), "checkpoint": metadata["checkpoint"]}}
     torch.save(content, out)
     return content
 
 
-def _add_group(optimizer: Dict[str, Any], rule: str, group: Mapping[str, Any], members: List[str],
-               tensors: Mapping[str, torch.Tensor]) -> None:
+def _check_exists_in_torch(rule: str, group: Mapping[str, Any]) -> None:
+    """Refuses settings with which the optimizers of torch would go on in another way."""
+    expected: Dict[str, Tuple[Any, ...]] = {}
+    if rule == "adamw":
+        expected = {"eps_mode": ("ADAM_EPS_MODE_OUTSIDE",), "bias_correction": (True,)}
+    elif rule == "muon":
+        expected = {"scale": ("UPDATE_SCALE_ORIGINAL", "UPDATE_SCALE_MATCH_RMS_ADAMW"), "scale_extra": (1,)}
+    found = {field: group[rule][field] for field in expected}
+    modes = {"adamw": ("DECAY_MODE_DECOUPLED", "DECAY_MODE_L2"), "muon": ("DECAY_MODE_DECOUPLED",),
+             "sgd": ("DECAY_MODE_L2",)}
+    if float(group["weight_decay"]) != 0 and rule in modes:
+        expected["decay_mode"], found["decay_mode"] = modes[rule], group["decay_mode"]
+    for field, values in expected.items():
+        if found[field] not in values:
+            raise InvalidArgumentError(
+                f"group {group['name']}: {field} is {found[field]}, which {rule} of torch.optim does not have, but "
+                f"{' or '.join(map(str, values))}: `kaonctl checkpoint export` writes the weights alone")
+
+
+def _add_group(optimizer: Dict[str, Any], rule: str, group: Mapping[str, Any], multipliers: Tuple[float, float],
+               members: List[str], tensors: Mapping[str, torch.Tensor]) -> None:
     """Adds one param_group and the state of its members, in the order of the job's parameters."""
     first = len(optimizer["state"])
     written = {"params": list(range(first, first + len(members))), "param_names": members, "name": group["name"]}
     written.update(_settings_of(rule, group))
+    written["lr"] *= multipliers[0]
+    written["weight_decay"] *= multipliers[1]
     optimizer["param_groups"].append(written)
     factor = 1.0
     if rule == "muon" and group["muon"]["momentum_form"] == "MOMENTUM_FORM_SUM":
@@ -318,9 +387,8 @@ def _settings_of(rule: str, group: Mapping[str, Any]) -> Dict[str, Any]:
     elif rule == "sgd":
         settings.update(momentum=float(own["momentum"]), dampening=float(own["dampening"]), nesterov=own["nesterov"])
     elif rule == "muon":
-        adjust = own["scale"].replace("UPDATE_SCALE_", "").lower()
         settings.update(momentum=float(own["momentum"]), nesterov=own["nesterov"], ns_steps=int(own["ns_steps"]),
                         # torch's default, which is Kaon's `jordan`; other coefficients are set by hand.
                         ns_coefficients=(3.4445, -4.775, 2.0315), eps=1e-7,
-                        adjust_lr_fn=adjust if adjust in ("original", "match_rms_adamw") else None)
+                        adjust_lr_fn=own["scale"].replace("UPDATE_SCALE_", "").lower())
     return settings

@@ -115,6 +115,8 @@ class Optimizer(torch.optim.Optimizer):
         self._pushed: Dict[int, Tuple[torch.Tensor, int]] = {}
         # A step is decided, and its weights are not in the parameters yet.
         self._is_unpulled = False
+        # An error that may come of a rewind, which is not followed to its end yet.
+        self._unfollowed: Optional[FailedPreconditionError] = None
         self._num_backward = [0] * len(self._trained)
         # An error of a hook, which step() raises: autograd would lose its class.
         self._hook_error: Optional[Error] = None
@@ -209,6 +211,12 @@ class Optimizer(torch.optim.Optimizer):
         A skipped step warns with kaon.SkippedStepWarning; `last_record` has the reason. RewoundError: the job went back
         to a checkpoint, whose weights are in the model now. After another exception step() may be called again: if the
         step was decided, it only pulls."""
+        if self._unfollowed is not None:
+            # These gradients may be of the weights before.
+            self._drop_step()
+            self._hook_error = None
+            self._num_backward = [0] * len(self._trained)
+            self._follow_rewind(self._unfollowed)
         if self._is_unpulled:
             # These gradients were used already.
             self.pull()
@@ -259,14 +267,18 @@ class Optimizer(torch.optim.Optimizer):
             raise
 
     def _follow_rewind(self, error: FailedPreconditionError) -> None:
-        """Returns if the job did not go back to a checkpoint; otherwise reads its weights and raises RewoundError."""
+        """Returns if the job did not go back to a checkpoint; otherwise reads its weights and raises RewoundError.
+        After another exception the next step() calls it again."""
+        self._unfollowed = error
         now = self.job.refresh()
         if now.timeline == self.timeline:
+            self._unfollowed = None
             return
         self._read(now.applied_step)
-        self.timeline, self.applied_step = now.timeline, now.applied_step
         # The checkpoint may be older than a change of groups.
         self.refresh_groups()
+        self.timeline, self.applied_step = now.timeline, now.applied_step
+        self._unfollowed = None
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
     def _read(self, step: int) -> None:

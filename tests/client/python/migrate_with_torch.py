@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
+from unittest import mock
 
 import kaon_package  # noqa: F401  (makes kaon importable)
 import torch
@@ -15,6 +17,7 @@ from kaon import migrate
 
 TOLERANCE = 1e-6
 ADAMW = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
+SGD = {"lr": 0.01, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.5}
 
 
 def model_of(seed=1):
@@ -74,6 +77,20 @@ class MigrateTest(unittest.TestCase):
             attached.close()
             return migrate.export_torch(cluster.checkpoint_dir, "back", os.path.join(self.folder, "back.pt"))
 
+    def continue_in_torch(self, model, optimizer, step):
+        """Makes the step with the optimizer and with another one that the export alone fills, compares, and returns the
+        other one."""
+        content = torch.load(os.path.join(self.folder, "back.pt"), weights_only=True)
+        again = model_of(seed=3)
+        self.assertEqual(again.load_state_dict(content["model"], strict=False).unexpected_keys, [])
+        continued = type(optimizer)(again.parameters(), lr=1)
+        continued.load_state_dict(content["optimizers"][type(optimizer).__name__.lower()])
+        for one, stepped in ((model, optimizer), (again, continued)):
+            backward(one, step)
+            stepped.step()
+        self.assert_equal_weights(again, model)
+        return continued
+
     def test_adamw_continues_in_kaon_and_again_in_torch(self):
         model = model_of()
         adamw = torch.optim.AdamW(model.parameters(), **ADAMW)
@@ -82,18 +99,23 @@ class MigrateTest(unittest.TestCase):
         fields = {"groups": [{"name": "all", "rule": "adamw", "lr": 0.01, "weight_decay": 0.1,
                               "adamw": {"beta2": 0.999}}], "matrix_group": "all", "scalar_group": "all"}
         self.continue_in_kaon(model, [adamw], 6, **fields)
-        # Back in torch, from the file alone.
-        content = torch.load(os.path.join(self.folder, "back.pt"), weights_only=True)
-        again = model_of(seed=3)
-        self.assertEqual(again.load_state_dict(content["model"], strict=False).unexpected_keys, [])
-        continued = torch.optim.AdamW(again.parameters(), lr=1)
-        continued.load_state_dict(content["optimizers"]["adamw"])
-        self.assertEqual({key: continued.param_groups[0][key] for key in ADAMW}, ADAMW)
-        self.assertEqual({int(state["step"]) for state in continued.state.values()}, {6})
-        for one, optimizer in ((model, adamw), (again, continued)):
-            backward(one, 7)
-            optimizer.step()
-        self.assert_equal_weights(again, model)
+        again = self.continue_in_torch(model, adamw, 7)
+        self.assertEqual({key: again.param_groups[0][key] for key in ADAMW}, ADAMW)
+        self.assertEqual({int(state["step"]) for state in again.state.values()}, {7})
+
+    def test_sgd_with_momentum_continues_in_kaon_and_again_in_torch(self):
+        """torch's SGD does not count its steps."""
+        model = model_of()
+        sgd = torch.optim.SGD(model.parameters(), **SGD)
+        trained(model, [sgd], 5)
+        torch.save({"model": model.state_dict(), "optimizer": sgd.state_dict()}, self.file)
+        fields = {"groups": [{"name": "all", "rule": "sgd", "lr": 0.01, "weight_decay": 0.1,
+                              "sgd": {"momentum": 0.9, "dampening": 0.5}}],
+                  "matrix_group": "all", "scalar_group": "all"}
+        with self.assertWarnsRegex(UserWarning, "schedules restart.*--updates"):
+            self.continue_in_kaon(model, [sgd], 6, **fields)
+        again = self.continue_in_torch(model, sgd, 7)
+        self.assertEqual({key: again.param_groups[0][key] for key in SGD}, SGD)
 
     @unittest.skipUnless(hasattr(torch.optim, "Muon"), "this torch has no torch.optim.Muon")
     def test_muon_and_adamw_continue_in_kaon_and_again_in_torch(self):
@@ -128,6 +150,68 @@ class MigrateTest(unittest.TestCase):
                     theirs = optimizer.state[named[name]][role]
                     self.assertLess(float((value - theirs).norm() / theirs.norm()), 1e-5, f"{name} {role}")
 
+    def test_momentum_of_muon_continues_in_kaon_and_comes_back(self):
+        """The formula of torch.optim.Muon, which older versions of torch lack; the job's momentum is a sum."""
+        model = torch.nn.Linear(6, 8, bias=False)
+        buffer = torch.zeros(8, 6)
+        for step in range(1, 6):
+            backward(model, step)
+            buffer.lerp_(model.weight.grad, 1 - 0.9)
+        torch.save({"model": model.state_dict(), "optimizer": {"state": {0: {"momentum_buffer": buffer}},
+                                                               "param_groups": [{"params": [0]}]}}, self.file)
+        fields = {"groups": [{"name": "all", "rule": "muon", "lr": 0.02,
+                              "muon": {"momentum": 0.9, "momentum_form": "sum"}}],
+                  "matrix_group": "all", "scalar_group": "all"}
+        with kaon.local_cluster(shards=1) as cluster:
+            migrate.import_torch(self.file, cluster.checkpoint_dir, "start", job="moved", updates=5, **fields)
+            kaon.admin.Cluster().checkpoints.restore("start")
+            optimizer = kaon.Optimizer(model.named_parameters(), job="moved", **fields)
+            backward(model, 6)
+            optimizer.step()
+            kaon.admin.Cluster().checkpoints.create("back")
+            optimizer.close()
+            content = migrate.export_torch(cluster.checkpoint_dir, "back", os.path.join(self.folder, "back.pt"))
+        buffer.lerp_(model.weight.grad, 1 - 0.9)
+        exported = content["optimizers"]["muon"]["state"][0]["momentum_buffer"]
+        self.assertLess(float((exported - buffer).norm() / buffer.norm()), TOLERANCE)
+
+
+class ExportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def exported(self, group, id="start", **fields):
+        """Returns the optimizers of an export of a job with this group."""
+        file = os.path.join(self.folder, "weights.pt")
+        torch.save({"weight": torch.ones(4, 3), "bias": torch.ones(4, 1)}, file)
+        group = {"name": "all", "lr": 0.5, "weight_decay": 0.25, **group}
+        migrate.import_torch(file, self.folder, id, job="job", groups=[group], matrix_group="all", scalar_group="all",
+                             **fields)
+        return migrate.export_torch(self.folder, id, os.path.join(self.folder, f"{id}.pt"))["optimizers"]
+
+    def test_each_pair_of_multipliers_has_a_param_group(self):
+        rule = {"name": "biases", "name_glob": "bias", "lr_multiplier": 2, "weight_decay_multiplier": 0}
+        groups = self.exported({"rule": "adamw"}, routing_rules=[rule])["adamw"]["param_groups"]
+        self.assertEqual([(group["param_names"], group["params"], group["lr"], group["weight_decay"])
+                          for group in groups], [(["weight"], [0], 0.5, 0.25), (["bias"], [1], 1.0, 0.0)])
+
+    def test_names_settings_that_torch_lacks(self):
+        refused = [({"rule": "sgd", "decay_mode": "decoupled"}, "decay_mode is DECAY_MODE_DECOUPLED"),
+                   ({"rule": "adamw", "decay_mode": "palm"}, "decay_mode is DECAY_MODE_PALM"),
+                   ({"rule": "adamw", "adamw": {"eps_mode": "uncorrected"}}, "eps_mode is ADAM_EPS_MODE_UNCORRECTED"),
+                   ({"rule": "adamw", "adamw": {"bias_correction": False}}, "bias_correction is False"),
+                   ({"rule": "muon", "decay_mode": "l2"}, "decay_mode is DECAY_MODE_L2"),
+                   ({"rule": "muon", "muon": {"scale_extra": 2}}, "scale_extra is 2"),
+                   *(({"rule": "muon", "muon": {"scale": scale}}, f"scale is UPDATE_SCALE_{scale.upper()}")
+                     for scale in ("none", "max_dim", "unit_rms_norm"))]
+        for index, (group, words) in enumerate(refused):
+            with self.subTest(words), self.assertRaisesRegex(kaon.InvalidArgumentError, f"group all: {words}"):
+                self.exported(group, id=f"id{index}")
+        # A decay of 0 has no mode.
+        self.exported({"rule": "sgd", "decay_mode": "decoupled", "weight_decay": 0})
+
 
 class ReadTest(unittest.TestCase):
     def setUp(self):
@@ -161,6 +245,21 @@ class ReadTest(unittest.TestCase):
         found = migrate.read_torch(self.file)
         self.assertEqual((list(found.weights), found.left_out), (["a"], ("b", "n")))
 
+    def test_an_optimizer_that_does_not_count_has_the_updates_of_the_caller_or_at_least_1(self):
+        model = torch.nn.Linear(3, 2)
+        for momentum in (0.9, 0):
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+            trained(model, [sgd], 2)
+            torch.save({"model": model.state_dict(), "optimizer": sgd.state_dict()}, self.file)
+            tensors = migrate._tensors_of(migrate.read_torch(self.file), 7)
+            self.assertEqual(int(tensors["updates_applied:weight"]), 7)
+            if momentum:
+                with self.assertWarnsRegex(UserWarning, "schedules restart"):
+                    tensors = migrate._tensors_of(migrate.read_torch(self.file))
+                self.assertEqual(int(tensors["updates_applied:weight"]), 1)
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "updates is 0"):
+            migrate.import_torch(self.file, "", "a", job="job", updates=0)
+
     def test_executes_nothing(self):
         class Evil:
             def __reduce__(self):
@@ -171,6 +270,25 @@ class ReadTest(unittest.TestCase):
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "weights_only"):
             migrate.read_torch(self.file)
         self.assertFalse(os.path.exists(self.file + ".executed"))
+
+    def test_torch_load_gets_no_torchscript_and_before_2_6_only_zip_archives(self):
+        """torch 1.13 passes TorchScript to torch.jit.load, whatever weights_only is."""
+        def assert_refused(words):
+            with mock.patch.object(torch, "load") as load, self.assertRaisesRegex(kaon.InvalidArgumentError, words):
+                migrate.read_torch(self.file)
+            load.assert_not_called()
+
+        torch.save({"a": torch.ones(2)}, self.file)
+        with zipfile.ZipFile(self.file, "a") as archive:
+            archive.writestr("archive/constants.pkl", b"")
+        assert_refused("TorchScript")
+        weights = {"a": torch.ones(2)}
+        torch.save(weights, self.file, _use_new_zipfile_serialization=False)
+        with mock.patch.object(torch, "__version__", "2.5.1+cpu"):
+            assert_refused("zip archive.*2.6")
+        torch.save(weights, self.file)
+        with mock.patch.object(torch, "__version__", "1.13.1"):
+            self.assertEqual(list(migrate.read_torch(self.file).weights), ["a"])
 
     def test_the_commands_name_state_of_another_rule_and_convert(self):
         model = torch.nn.Linear(3, 2)

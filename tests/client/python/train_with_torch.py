@@ -5,6 +5,7 @@ import os
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 import kaon_package  # noqa: F401  (makes kaon importable)
 import float64_rules
@@ -285,6 +286,27 @@ class OptimizerTest(unittest.TestCase):
         self.assertTrue(all(torch.equal(*pair) for pair in zip(saved, model.parameters())))
         step(5)
         self.assertEqual((optimizer.applied_step, optimizer.timeline), (3, 2))
+
+    def test_a_rewind_whose_groups_cannot_be_read_is_raised_by_the_next_step(self):
+        model = model_of()
+        client = self.cluster.client()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, client=client)
+        loss_of(model, 1).backward()
+        optimizer.step()
+        self.cluster.kaonctl("checkpoint", "create", "first")
+        saved = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer.step()
+        self.cluster.kaonctl("checkpoint", "restore", "--yes", "first")
+        with mock.patch.object(client, "attach", side_effect=kaon.UnavailableError("no coordinator")):
+            with self.assertRaises(kaon.UnavailableError):
+                optimizer.step()
+        # The gradients are of the weights before.
+        with self.assertRaises(kaon.RewoundError) as raised:
+            optimizer.step()
+        self.assertEqual((raised.exception.timeline, raised.exception.step), (2, 1))
+        self.assertTrue(all(torch.equal(*pair) for pair in zip(saved, model.parameters())))
+        optimizer.step()
+        self.assertEqual((optimizer.applied_step, optimizer.timeline), (2, 2))
 
     def test_two_ranks_train_as_one_with_their_weighted_mean(self):
         models = [model_of(), model_of()]
