@@ -26,6 +26,10 @@ constexpr size_t kMaxEnding = 2;
 using kernels::ChannelBug;
 using kernels::LinkSession;
 
+absl::Status NotTheTurn() {
+  return absl::UnavailableError("the NCCL session has ended, or another push uses it");
+}
+
 }  // namespace
 
 struct NcclLane::Session {
@@ -50,6 +54,8 @@ struct NcclLane::Session {
   kernels::Region memory;
   // One for each slot.
   std::vector<bool> used;
+  // A slot is free again whose push was replaced before it sent.
+  bool slot_given_back = false;
   uint64_t sent = 0;
   // Transfers that are done.
   uint64_t done = 0;
@@ -99,12 +105,13 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
   return Turn::kNow;
 }
 
-absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& chunks) {
+absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
+                                                const std::vector<ChunkToSend>& chunks) {
   std::shared_ptr<Session> session;
   size_t slot = 0;
   {
     MutexLock lock(mu_);
-    if (session_ == nullptr) return absl::UnavailableError("the NCCL session has ended");
+    if (user_key_ != user || session_ == nullptr) return NotTheTurn();
     session = session_;
     slot = session->FreeSlot();
     CHECK_LT(slot, session->used.size()) << "a turn was given without a free slot";
@@ -124,6 +131,13 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& 
   v1::NcclTransfer transfer;
   transfer.set_digest(session->link->Digest(chunks.front().key.first, memory));
   MutexLock lock(mu_);
+  // A send of a replaced push would have no header, and all later ones would have the wrong number.
+  if (user_key_ != user || session_ != session) {
+    session->used[slot] = false;
+    session->slot_given_back = true;
+    changed_.NotifyAll();
+    return NotTheTurn();
+  }
   const absl::Status sent = session->state.Send(slot, memory, SteadyNow());
   // The thread tells the user of a session that has ended.
   changed_.NotifyAll();
@@ -264,8 +278,8 @@ bool NcclLane::AdvanceLocked(Told* told) {
         told->user = user_.lock();
       }
       FailLocked("");
-    } else if (waits_ && is_ready && (!was_ready || !done.empty())) {
-      told->user = user_.lock();
+    } else if (std::exchange(session_->slot_given_back, false) || !done.empty() || !was_ready) {
+      if (waits_ && is_ready) told->user = user_.lock();
     }
   }
   bool under_way =

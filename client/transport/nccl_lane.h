@@ -73,8 +73,9 @@ class NcclLane {
       ABSL_LOCKS_EXCLUDED(mu_);
   // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
   // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended, and
-  // OnTurn or OnSessionEnded follows.
-  absl::StatusOr<v1::NcclTransfer> Send(const std::vector<ChunkToSend>& chunks)
+  // OnTurn or OnSessionEnded follows; or another push has replaced the user's, and nothing follows.
+  absl::StatusOr<v1::NcclTransfer> Send(const NcclLaneUser* user,
+                                        const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
   // The push is over. Unless it finished, the session that it used ends: the shard may not have
   // posted every receive.

@@ -78,7 +78,8 @@ PushMessage NcclPush::SendOnDevice() {
     case NcclLane::Turn::kLater:
       return std::monostate();
     case NcclLane::Turn::kNow: {
-      absl::StatusOr<v1::NcclTransfer> transfer = options_.lane->Send(messages_.front().chunks);
+      absl::StatusOr<v1::NcclTransfer> transfer =
+          options_.lane->Send(this, messages_.front().chunks);
       // The lane says how it goes on.
       if (!transfer.ok()) return std::monostate();
       LeasedChunks message = std::move(messages_.front());
