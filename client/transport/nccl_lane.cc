@@ -149,10 +149,14 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
   return transfer;
 }
 
-void NcclLane::Release(const NcclLaneUser* user, bool finished) {
+void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
   MutexLock lock(mu_);
   if (user_key_ != user) return;
-  if (used_ && !finished && !Has(ChannelBug::kSessionKeptAfterFailure))
+  // Small sends are done before their receives: only the shard's answer tells how it went.
+  const bool used = used_ || !ended_.ok();
+  if (used && result.ok()) retry_after_ = options_.retry_after;
+  if (used && (absl::IsUnavailable(result) || absl::IsDataLoss(result))) RefuseLocked(result);
+  if (used_ && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
     FailLocked("a push ended without its finish");
   ForgetUserLocked();
 }
@@ -263,14 +267,14 @@ bool NcclLane::AdvanceLocked(Told* told) {
     const std::vector<uint64_t> done = session_->state.Advance(SteadyNow());
     for (const uint64_t slot : done) session_->used[slot] = false;
     session_->done += done.size();
-    if (!done.empty()) retry_after_ = options_.retry_after;
     const bool is_ready = session_->state.state() == LinkSession::State::kReady;
     if (session_->state.ended()) {
       const absl::Status why = session_->state.failure();
       LOG(WARNING) << options_.name << ": NCCL session " << session_->number << " ended after "
                    << session_->done << " transfers: " << why.message();
-      // A session that carried nothing would fail again.
-      if (session_->done == 0) RefuseLocked(why);
+      // A session that carried nothing would fail again. Of one that carried some of a push,
+      // Release tells.
+      if (session_->done == 0 && !used_) RefuseLocked(why);
       if (used_) {
         ended_ = why;
         tell_at_ = SteadyNow() + options_.grace;

@@ -46,7 +46,7 @@ class NcclLane {
     std::shared_ptr<kernels::AbortQueue> aborts;
     kernels::LinkSession::Options session;
     // Time after a refusal or failure before a session is asked for again. Each further one doubles
-    // it, up to 1 hour; a transfer that is done starts it anew.
+    // it, up to 1 hour; a push that used a session and finished starts it anew.
     absl::Duration retry_after = absl::Seconds(10);
     // Time from the end of a session to OnSessionEnded. The shard may have ended it together with
     // the push, and its status says why.
@@ -78,8 +78,9 @@ class NcclLane {
                                         const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
   // The push is over. Unless it finished, the session that it used ends: the shard may not have
-  // posted every receive.
-  void Release(const NcclLaneUser* user, bool finished) ABSL_LOCKS_EXCLUDED(mu_);
+  // posted every receive. After UNAVAILABLE or DATA_LOSS, pushes use the network for a while. Does
+  // nothing if another push has replaced it.
+  void Release(const NcclLaneUser* user, const absl::Status& result) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Shared with the abort that frees its memory.

@@ -131,7 +131,7 @@ void NcclPush::OnDone(const absl::Status& status) {
     // The failure of the session caused the cancel.
     if (!failure_.ok() && absl::IsCancelled(status)) result = failure_;
   }
-  options_.lane->Release(this, result.ok());
+  options_.lane->Release(this, result);
   messages_.clear();
   // Release the source before this push, because the source may own the push.
   const std::shared_ptr<PushSource> source = std::move(source_);

@@ -151,6 +151,11 @@ absl::StatusOr<TransferId> FakeFabric::Add(CommId comm, bool sends, Transfer tra
   CHECK(end.ready && !end.revoked) << "a transfer of a communicator that is not ready";
   if (!end.failure.empty()) return absl::UnavailableError(end.failure);
   transfer.id = next_++;
+  if (sends && faults_.eager && !faults_.never_done) {
+    transfer.eager =
+        std::make_shared<std::vector<std::byte>>(transfer.from, transfer.from + transfer.size);
+    transfer.from = transfer.eager->data();
+  }
   (sends ? end.sends : end.receives).push_back(transfer);
   if (End* const other = OtherLocked(end)) {
     sends ? MatchLocked(end, *other) : MatchLocked(*other, end);
@@ -183,6 +188,8 @@ void FakeFabric::MatchLocked(End& sender, End& receiver) {
       one->arrived = true;
       one->delay = faults_.delay;
     }
+    // It stayed for its receive only.
+    if (sent->told) sender.sends.pop_front();
   }
 }
 
@@ -193,6 +200,10 @@ bool FakeFabric::IsDone(CommId comm, TransferId transfer) {
     for (size_t i = 0; i < queue->size(); ++i) {
       Transfer& one = (*queue)[i];
       if (one.id != transfer) continue;
+      if (one.eager != nullptr && !one.arrived) {
+        one.told = true;
+        return true;
+      }
       // With `reorder`, the first of several stays under way until it is alone.
       if (faults_.reorder && i == 0 && queue->size() > 1 && one.delay++ < 3) return false;
       if (!one.arrived || (!faults_.reorder && one.delay-- > 0)) return false;

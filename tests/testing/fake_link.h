@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -37,6 +38,8 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     bool never_done = false;
     // This transfer of the fabric, from 1, arrives with a flipped bit; 0: none.
     uint64_t corrupt_at = 0;
+    // Sends are done before their receive is posted, as NCCL's small ones are.
+    bool eager = false;
     // Abort blocks until ReleaseAborts.
     bool abort_hangs = false;
     // Init's error.
@@ -76,6 +79,10 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     uint64_t size = 0;
     bool arrived = false;
     int delay = 0;
+    // Bytes of a send that is done before its receive is posted; `from` is in it.
+    std::shared_ptr<std::vector<std::byte>> eager;
+    // The sender was told so.
+    bool told = false;
   };
   struct End {
     UniqueId id = {};

@@ -265,7 +265,8 @@ void NcclEndpoint::Do(Work& work) {
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
     return work.received(payload);
   }
-  const absl::Status lost = absl::DataLossError(absl::StrCat(
+  // UNAVAILABLE, since the worker still has the bytes: DATA_LOSS would stop it.
+  const absl::Status lost = absl::UnavailableError(absl::StrCat(
       "NCCL session ", work.session->number, ": transfer ", work.announced.transfer.sequence(),
       " arrived with digest ", absl::Hex(digest, absl::kZeroPad16), ", announced with ",
       absl::Hex(work.announced.transfer.digest(), absl::kZeroPad16)));

@@ -57,7 +57,7 @@ class NcclEndpoint {
     uint32_t rank = 0;
   };
   // Called once, on the endpoint's thread, without a lock held. The bytes are in host memory and
-  // valid during the call. DATA_LOSS: the digest differs. UNAVAILABLE: the session is over.
+  // valid during the call. UNAVAILABLE: the digest differs, or the session is over.
   using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
 
   // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/testing/fake_link.h"
@@ -91,6 +92,8 @@ class NcclLaneTest : public testing::Test {
   std::unique_ptr<NcclLane> lane_;
   const std::shared_ptr<User> first_ = std::make_shared<User>();
   const std::shared_ptr<User> second_ = std::make_shared<User>();
+  const std::shared_ptr<User> third_ = std::make_shared<User>();
+  const std::shared_ptr<User> fourth_ = std::make_shared<User>();
 };
 
 TEST_F(NcclLaneTest, APushThatIsReplacedDuringItsCopySendsNothing) {
@@ -117,6 +120,25 @@ TEST_F(NcclLaneTest, TheSlotOfAReplacedPushIsTheNextOnes) {
   EXPECT_FALSE(lane_->Send(first_.get(), Chunks(&event)).ok());
   second_->AwaitCall();
   EXPECT_EQ(AwaitTurn(second_), Turn::kNow);
+}
+
+TEST_F(NcclLaneTest, AFailedPushRefusesTheNextOneUnlessItWasReplaced) {
+  Start(/*slots=*/2, /*retry_after=*/absl::Hours(1));
+  fabric_->SetFaults({.eager = true});
+  ASSERT_EQ(AwaitTurn(first_), Turn::kNow);
+  ASSERT_TRUE(lane_->Send(first_.get(), Chunks()).ok());
+  ASSERT_EQ(AwaitTurn(second_), Turn::kNow);
+  lane_->Release(first_.get(), absl::UnavailableError("replaced"));
+  ASSERT_TRUE(lane_->Send(second_.get(), Chunks()).ok());
+  lane_->Release(second_.get(), absl::CancelledError("by the caller"));
+  // More than two sessions that are not freed yet are another reason to refuse.
+  while (fabric_->counts().allocations > 0) std::this_thread::yield();
+  ASSERT_EQ(AwaitTurn(third_), Turn::kNow);
+  ASSERT_TRUE(lane_->Send(third_.get(), Chunks()).ok());
+  lane_->Release(third_.get(), absl::UnavailableError("the shard's end failed"));
+  absl::Status why;
+  EXPECT_EQ(AwaitTurn(fourth_, &why), Turn::kNever);
+  EXPECT_EQ(why, absl::UnavailableError("the shard's end failed"));
 }
 
 }  // namespace
