@@ -22,6 +22,7 @@ class FakeFabric::Link : public DeviceLink {
 
   absl::StatusOr<Region> Allocate(uint64_t bytes) override {
     MutexLock lock(fabric_->mu_);
+    if (!fabric_->faults_.memory.ok()) return fabric_->faults_.memory;
     ++fabric_->counts_.allocations;
     return Region(Space::kDevice, static_cast<std::byte*>(std::malloc(bytes)), bytes);
   }
@@ -51,6 +52,7 @@ class FakeFabric::Link : public DeviceLink {
   absl::StatusOr<UniqueId> NewId() override {
     UniqueId id = {};
     MutexLock lock(fabric_->mu_);
+    ++fabric_->counts_.ids;
     const uint64_t number = fabric_->next_++;
     std::memcpy(id.data(), &number, sizeof(number));
     return id;

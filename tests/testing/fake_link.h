@@ -44,10 +44,13 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     bool abort_hangs = false;
     // Init's error.
     absl::Status init = absl::OkStatus();
+    // Allocate's error.
+    absl::Status memory = absl::OkStatus();
   };
   struct Counts {
     uint64_t transfers = 0;
     uint64_t bytes = 0;
+    uint64_t ids = 0;
     uint64_t inits = 0;
     uint64_t revokes = 0;
     uint64_t aborted = 0;

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,12 @@ namespace kaon::shard {
 using kernels::ChannelBug;
 using kernels::LinkSession;
 
+namespace {
+
+constexpr absl::Duration kMaxUnjoinedDelay = absl::Hours(1);
+
+}  // namespace
+
 struct NcclEndpoint::Session {
   Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
       : link(std::move(of)), state(*link, options) {}
@@ -31,6 +38,9 @@ struct NcclEndpoint::Session {
   LinkSession state;
   kernels::Region memory;
   std::vector<Slot> slots;
+  // Both ranks were seen in it.
+  bool joined = false;
+  bool noted_unjoined = false;
   uint64_t received = 0;
   uint64_t bytes = 0;
   bool abort_asked = false;
@@ -95,6 +105,19 @@ absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& req
         absl::StrCat("rank ", request.rank(), " has ", of_rank, " NCCL sessions, at most ",
                      kMaxNcclSessionsOfRank, ": an earlier one is still being aborted"));
   }
+  const auto unjoined = unjoined_.find({request.job(), request.rank()});
+  if (unjoined != unjoined_.end() && SteadyNow() < unjoined->second.refused_until) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", request.rank(), " did not join its last ", unjoined->second.sessions,
+                     " NCCL sessions: the next one is in ",
+                     absl::FormatDuration(absl::Ceil(unjoined->second.refused_until - SteadyNow(),
+                                                     absl::Seconds(1)))));
+  }
+  if (num_unjoined_ >= options_.max_unjoined) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        num_unjoined_, " NCCL sessions were not joined, at most ", options_.max_unjoined,
+        ": each keeps a thread and a socket until this shard is restarted"));
+  }
   if (sessions_.size() >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("all ", options_.max_sessions, " NCCL sessions are in use"));
@@ -109,7 +132,6 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
     MutexLock lock(mu_);
     KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
   }
-  KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
   const auto session = std::make_shared<Session>(link_, options_.session);
   session->worker = {request.job(), request.rank()};
   KAON_ASSIGN_OR_RETURN(session->memory, link_->Allocate(options_.slots * options_.slot_bytes));
@@ -119,11 +141,17 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   }
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
+  // Last: NCCL listens for both ranks from here on, and nothing but their joining ends that.
+  KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
   for (const auto& earlier : sessions_) {
     if (earlier->worker.job != request.job() || earlier->worker.rank != request.rank()) continue;
+    if (!earlier->joined) NoteUnjoinedLocked(*earlier);
     earlier->state.Fail("the worker opened another session", SteadyNow());
   }
-  KAON_RETURN_IF_ERROR(session->state.Start(id, 0, SteadyNow()));
+  if (const absl::Status started = session->state.Start(id, 0, SteadyNow()); !started.ok()) {
+    ++num_unjoined_;
+    return started;
+  }
   session->number = next_session_++;
   sessions_.push_back(session);
   changed_.NotifyAll();
@@ -135,6 +163,17 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   response.set_slots(options_.slots);
   response.set_slot_bytes(options_.slot_bytes);
   return response;
+}
+
+void NcclEndpoint::NoteUnjoinedLocked(Session& session) {
+  if (std::exchange(session.noted_unjoined, true)) return;
+  ++num_unjoined_;
+  Unjoined& of_rank = unjoined_[{session.worker.job, session.worker.rank}];
+  // A worker that was restarted while it joined has one, and the next is for it.
+  if (++of_rank.sessions < 2) return;
+  const double doubled = std::ldexp(1.0, static_cast<int>(std::min(of_rank.sessions - 2, 30u)));
+  of_rank.refused_until =
+      SteadyNow() + std::min(doubled * options_.unjoined_delay, kMaxUnjoinedDelay);
 }
 
 NcclEndpoint::Session* NcclEndpoint::FindLocked(uint64_t number) const {
@@ -218,6 +257,13 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
       work->push_back({session, tag, slot.announced, std::move(slot.received), {}});
     }
     const LinkSession::State state = session->state.state();
+    // Only a session that was ready is revoked.
+    const bool joined =
+        state == LinkSession::State::kReady || state == LinkSession::State::kRevoking;
+    if (joined && !std::exchange(session->joined, true)) {
+      unjoined_.erase({session->worker.job, session->worker.rank});
+    }
+    if (session->state.ended() && !session->joined) NoteUnjoinedLocked(*session);
     if (session->state.ended()) EndTransfersLocked(*session, work);
     if (state == LinkSession::State::kAborting && !std::exchange(session->abort_asked, true)) {
       LOG(INFO) << "NCCL session " << session->number << " of rank " << session->worker.rank

@@ -243,6 +243,60 @@ TEST_F(NcclEndpointTest, BoundsTheSessionsOfARankAndOfAll) {
   fabric_->ReleaseAborts();
 }
 
+TEST_F(NcclEndpointTest, MakesAnIdOnlyForASessionThatBegins) {
+  Start();
+  fabric_->SetFaults({.memory = absl::ResourceExhaustedError("the device is full")});
+  EXPECT_EQ(Open(0).status(), absl::ResourceExhaustedError("the device is full"));
+  EXPECT_EQ(fabric_->counts().ids, 0u);
+}
+
+TEST_F(NcclEndpointTest, AWorkerThatDoesNotJoinGetsNoFurtherSessionForAWhile) {
+  Start();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Open(0).ok());
+    AwaitSessions(1);
+  }
+  const absl::Status status = Open(0).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(status.message(),
+            "rank 0 did not join its last 2 NCCL sessions: the next one is in 10s");
+  // Other ranks are not concerned, and joining ends it.
+  const auto opened = Open(1);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+}
+
+TEST_F(NcclEndpointTest, ASessionThatIsJoinedStartsTheCountAnew) {
+  Start();
+  for (int i = 0; i < 6; ++i) {
+    const auto opened = Open(0);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    if (i % 2 == 0) {
+      AwaitSessions(1);
+      continue;
+    }
+    Worker worker(*fabric_, *opened);
+    Arrival arrival;
+    ASSERT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival).ok());
+    EXPECT_TRUE(arrival.Await().ok());
+    endpoint_->Fail(opened->session(), "the test ends it");
+    AwaitSessions(0);
+  }
+}
+
+TEST_F(NcclEndpointTest, BoundsTheSessionsThatNobodyJoined) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.unjoined_delay = absl::ZeroDuration();
+  options.max_unjoined = 2;
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Open(0).ok());
+    AwaitSessions(1);
+  }
+  EXPECT_EQ(Open(1).status(),
+            absl::ResourceExhaustedError("2 NCCL sessions were not joined, at most 2: each keeps a "
+                                         "thread and a socket until this shard is restarted"));
+}
+
 TEST_F(NcclEndpointTest, RefusesCertificatesOfOthersAndWorkersOfAStoppedShard) {
   Start();
   proto::Identity reader = *proto::ParseIdentity("spiffe://lab/kaon/reader/gpt2");
