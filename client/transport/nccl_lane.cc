@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -31,6 +32,12 @@ absl::Status NotTheTurn() {
 }
 
 }  // namespace
+
+NcclLaneUser::NcclLaneUser()
+    : number_([] {
+        static std::atomic<uint64_t> last = 0;
+        return ++last;
+      }()) {}
 
 struct NcclLane::Session {
   Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
@@ -78,10 +85,16 @@ NcclLane::~NcclLane() {
 NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why) {
   MutexLock lock(mu_);
   if (user_key_ != user.get()) {
+    // A push that is given up may ask once more.
+    if (user_key_ != nullptr && user->number() < user_number_) {
+      passed_over_ = user;
+      return Turn::kLater;
+    }
     if (used_) FailLocked("another push began");
     ForgetUserLocked();
     user_ = user;
     user_key_ = user.get();
+    user_number_ = user->number();
     // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
     Told nobody;
     AdvanceLocked(&nobody);
@@ -159,6 +172,7 @@ void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
   if (used_ && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
     FailLocked("a push ended without its finish");
   ForgetUserLocked();
+  changed_.NotifyAll();
 }
 
 void NcclLane::ForgetUserLocked() {
@@ -285,6 +299,9 @@ bool NcclLane::AdvanceLocked(Told* told) {
     } else if (std::exchange(session_->slot_given_back, false) || !done.empty() || !was_ready) {
       if (waits_ && is_ready) told->user = user_.lock();
     }
+  }
+  if (user_key_ == nullptr && told->user == nullptr) {
+    told->user = std::exchange(passed_over_, {}).lock();
   }
   bool under_way =
       session_ != nullptr && (session_->state.state() == LinkSession::State::kConnecting ||

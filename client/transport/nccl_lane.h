@@ -27,11 +27,17 @@ namespace kaon::client {
 // A push that uses a lane. The lane calls it on its own thread, without a lock held.
 class NcclLaneUser {
  public:
+  // Numbers the users in the order of their construction.
+  NcclLaneUser();
   virtual ~NcclLaneUser() = default;
+  uint64_t number() const { return number_; }
   // Something changed: ask NcclLane::TakeTurn again.
   virtual void OnTurn() = 0;
   // The session that carried some of the push has ended, with UNAVAILABLE.
   virtual void OnSessionEnded(const absl::Status& why) = 0;
+
+ private:
+  const uint64_t number_;
 };
 
 class NcclLane {
@@ -67,8 +73,8 @@ class NcclLane {
   // Ends the session; its abort need not have returned.
   ~NcclLane();
 
-  // Asks whether `user` may send now. Opens a session if there is none. Ends a session that another
-  // user has not released.
+  // Asks whether `user` may send now. Opens a session if there is none. Ends a session that an
+  // earlier user has not released. kLater while a later user has the turn.
   Turn TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
@@ -120,6 +126,9 @@ class NcclLane {
   // The push whose turn it is; kept until it is released.
   std::weak_ptr<NcclLaneUser> user_ ABSL_GUARDED_BY(mu_);
   const NcclLaneUser* user_key_ ABSL_GUARDED_BY(mu_) = nullptr;
+  uint64_t user_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // An earlier push that asked during a later one's turn. It asks again after that.
+  std::weak_ptr<NcclLaneUser> passed_over_ ABSL_GUARDED_BY(mu_);
   // The user has sent something over `session_`.
   bool used_ ABSL_GUARDED_BY(mu_) = false;
   // A session was refused to the user: the rest of its push uses the network.

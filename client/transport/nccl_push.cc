@@ -73,6 +73,11 @@ void NcclPush::Divide(LeasedChunks message) {
 }
 
 PushMessage NcclPush::SendOnDevice() {
+  {
+    // A push that is given up must not take the turn of the next one.
+    MutexLock lock(mu_);
+    if (cancelled_) return std::monostate();
+  }
   absl::Status why;
   switch (options_.lane->TakeTurn(shared_from_this(), &why)) {
     case NcclLane::Turn::kLater:

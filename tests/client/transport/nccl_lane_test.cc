@@ -1,4 +1,4 @@
-// What pushes of one lane do to each other. nccl_shard_channel_test has everything else.
+// Tests how pushes of one lane affect each other. nccl_shard_channel_test has everything else.
 #include "client/transport/nccl_lane.h"
 
 #include <gtest/gtest.h>
@@ -139,6 +139,23 @@ TEST_F(NcclLaneTest, AFailedPushRefusesTheNextOneUnlessItWasReplaced) {
   absl::Status why;
   EXPECT_EQ(AwaitTurn(fourth_, &why), Turn::kNever);
   EXPECT_EQ(why, absl::UnavailableError("the shard's end failed"));
+}
+
+TEST_F(NcclLaneTest, AnEarlierPushDoesNotTakeTheTurnOfALaterOne) {
+  Start(/*slots=*/2);
+  fabric_->SetFaults({.eager = true});
+  ASSERT_EQ(AwaitTurn(second_), Turn::kNow);
+  ASSERT_TRUE(lane_->Send(second_.get(), Chunks()).ok());
+  absl::Status why;
+  EXPECT_EQ(lane_->TakeTurn(first_, &why), Turn::kLater);
+  // The session is the same.
+  ASSERT_EQ(AwaitTurn(second_), Turn::kNow);
+  const auto sent = lane_->Send(second_.get(), Chunks());
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->sequence(), 2u);
+  lane_->Release(second_.get(), absl::OkStatus());
+  first_->AwaitCall();
+  EXPECT_EQ(AwaitTurn(first_), Turn::kNow);
 }
 
 }  // namespace
