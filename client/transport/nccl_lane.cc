@@ -24,6 +24,9 @@ constexpr uint32_t kMaxSlots = 16;
 // Sessions whose memory NCCL may still use, before no other one is opened.
 constexpr size_t kMaxEnding = 2;
 
+// Interval of asking for an event of a tensor. It adds little to the time of a gradient.
+constexpr absl::Duration kEventTick = absl::Microseconds(200);
+
 using kernels::ChannelBug;
 using kernels::LinkSession;
 
@@ -98,6 +101,10 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
     // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
     Told nobody;
     AdvanceLocked(&nobody);
+    if (!nobody.soon.empty()) {
+      call_soon_.swap(nobody.soon);
+      call_at_ = SteadyNow();
+    }
   }
   waits_ = true;
   // The rest of this push belongs to its next stream.
@@ -116,6 +123,13 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
   if (session_->FreeSlot() == session_->used.size()) return Turn::kLater;
   waits_ = false;
   return Turn::kNow;
+}
+
+void NcclLane::CallSoon(const std::shared_ptr<NcclLaneUser>& user) {
+  MutexLock lock(mu_);
+  call_soon_.push_back(user);
+  call_at_ = std::min(call_at_, SteadyNow() + kEventTick);
+  changed_.NotifyAll();
 }
 
 absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
@@ -252,7 +266,7 @@ void NcclLane::Run() {
         RefuseLocked(absl::ResourceExhaustedError("earlier NCCL sessions are being aborted"));
         told.user = user_.lock();
       }
-      if (!open && !stop && told.user == nullptr) WaitLocked(under_way);
+      if (!open && !stop && told.user == nullptr && told.soon.empty()) WaitLocked(under_way);
     }
     if (stop) return;
     if (open) {
@@ -261,20 +275,28 @@ void NcclLane::Run() {
       MutexLock lock(mu_);
       if (session_ == nullptr) told.user = user_.lock();
     }
+    for (const auto& one : told.soon) {
+      if (const auto user = one.lock()) user->OnTurn();
+    }
     if (told.user == nullptr) continue;
     told.ended.ok() ? told.user->OnTurn() : told.user->OnSessionEnded(told.ended);
   }
 }
 
 void NcclLane::WaitLocked(bool under_way) {
-  const absl::Duration left = tell_at_ - SteadyNow();
+  const absl::Duration left = std::min(tell_at_, call_at_) - SteadyNow();
   changed_.WaitFor(mu_, under_way ? std::min(options_.tick, left) : left);
 }
 
 bool NcclLane::AdvanceLocked(Told* told) {
   if (SteadyNow() >= tell_at_) {
     tell_at_ = absl::InfiniteFuture();
-    *told = {user_.lock(), ended_};
+    told->user = user_.lock();
+    told->ended = ended_;
+  }
+  if (SteadyNow() >= call_at_) {
+    call_at_ = absl::InfiniteFuture();
+    told->soon.swap(call_soon_);
   }
   if (session_ != nullptr) {
     const bool was_ready = session_->state.state() == LinkSession::State::kReady;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -77,6 +78,9 @@ class NcclLane {
   // earlier user has not released. kLater while a later user has the turn.
   Turn TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls OnTurn of `user` in a moment, for a push that awaits an event of its tensor. The lane
+  // does not keep the event: it belongs to the trainer.
+  void CallSoon(const std::shared_ptr<NcclLaneUser>& user) ABSL_LOCKS_EXCLUDED(mu_);
   // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
   // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended, and
   // OnTurn or OnSessionEnded follows; or another push has replaced the user's, and nothing follows.
@@ -95,6 +99,7 @@ class NcclLane {
   struct Told {
     std::shared_ptr<NcclLaneUser> user;
     absl::Status ended;
+    std::vector<std::weak_ptr<NcclLaneUser>> soon;
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
@@ -136,6 +141,9 @@ class NcclLane {
   // When the user hears that the session it used has ended, and why.
   absl::Time tell_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
+  // Pushes to call at that time.
+  std::vector<std::weak_ptr<NcclLaneUser>> call_soon_ ABSL_GUARDED_BY(mu_);
+  absl::Time call_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // The user waits for OnTurn.
   bool waits_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mu_);

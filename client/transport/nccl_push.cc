@@ -72,11 +72,23 @@ void NcclPush::Divide(LeasedChunks message) {
   }
 }
 
+bool NcclPush::IsFrontReady() const {
+  for (const ChunkToSend& chunk : messages_.front().chunks) {
+    if (chunk.ready_event != nullptr && !options_.link->IsReady(chunk.ready_event)) return false;
+  }
+  return true;
+}
+
 PushMessage NcclPush::SendOnDevice() {
   {
     // A push that is given up must not take the turn of the next one.
     MutexLock lock(mu_);
     if (cancelled_) return std::monostate();
+  }
+  // A wait on the device has a deadline, and a trainer may compute for longer.
+  if (!IsFrontReady()) {
+    options_.lane->CallSoon(shared_from_this());
+    return std::monostate();
   }
   absl::Status why;
   switch (options_.lane->TakeTurn(shared_from_this(), &why)) {

@@ -43,6 +43,8 @@ absl::StatusOr<Region> CudaLink::Allocate(uint64_t bytes) {
 
 void CudaLink::Free(Region memory) { device_->Free(memory.data()); }
 
+bool CudaLink::IsReady(void* event) { return lanes_->Borrow()->stream->IsNativeDone(event); }
+
 void CudaLink::WaitFor(void* event) { lanes_->Borrow()->stream->WaitForNative(event); }
 
 void CudaLink::Copy(ConstRegion from, Region to) {

@@ -48,6 +48,8 @@ class DeviceLink {
   // Allocates memory of the device. RESOURCE_EXHAUSTED with the arithmetic.
   virtual absl::StatusOr<Region> Allocate(uint64_t bytes) = 0;
   virtual void Free(Region memory) = 0;
+  // Returns whether the event, a cudaEvent_t, has occurred. Does not block.
+  virtual bool IsReady(void* event) = 0;
   // Later copies wait on the device for the event, a cudaEvent_t. Does not block.
   virtual void WaitFor(void* event) = 0;
   // Each is done when it returns. Sizes must agree (CHECK).

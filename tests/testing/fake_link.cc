@@ -33,6 +33,10 @@ class FakeFabric::Link : public DeviceLink {
     std::memset(memory.data(), 0xee, memory.size());
     std::free(memory.data());
   }
+  bool IsReady(void* event) override {
+    const auto& ready = static_cast<const FakeEvent*>(event)->ready;
+    return ready == nullptr || ready();
+  }
   void WaitFor(void* event) override { static_cast<const FakeEvent*>(event)->work(); }
   void Copy(ConstRegion from, Region to) override {
     CHECK_EQ(from.size(), to.size());

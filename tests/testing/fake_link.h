@@ -21,6 +21,8 @@ namespace kaon::kernels {
 // Event of a fake device. Its work is done only when somebody waits for it.
 struct FakeEvent {
   std::function<void()> work;
+  // Returns whether it has occurred. If this is empty, it has.
+  std::function<bool()> ready = nullptr;
 };
 
 class FakeFabric : public std::enable_shared_from_this<FakeFabric> {

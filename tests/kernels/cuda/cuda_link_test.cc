@@ -62,6 +62,7 @@ TEST_F(CudaLinkTest, CopiesAndDigestsAfterTheEventOfTheElements) {
   CopyIn(bytes);
   const std::unique_ptr<Event> ready = device_->NewEvent();
   lane_->Record(*ready);
+  EXPECT_TRUE(link_->IsReady(ready.get()));
   link_->WaitFor(ready.get());
   link_->Copy(memory_.Sub(0, 100), memory_.Sub(512, 100));
   std::vector<std::byte> out(100);
