@@ -150,6 +150,8 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   }
   if (const absl::Status started = session->state.Start(id, 0, SteadyNow()); !started.ok()) {
     ++num_unjoined_;
+    // The earlier session ends.
+    changed_.NotifyAll();
     return started;
   }
   session->number = next_session_++;
@@ -216,13 +218,15 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
                                                      options_.slots, " slots are in use"));
   }
   const auto tag = static_cast<uint64_t>(slot - session->slots.begin());
-  KAON_RETURN_IF_ERROR(
-      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow()));
+  const absl::Status posted =
+      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow());
+  // On an error, the session has ended.
+  changed_.NotifyAll();
+  if (!posted.ok()) return posted;
   slot->used = true;
   slot->announced = announced;
   slot->received = std::move(received);
   ++session->received;
-  changed_.NotifyAll();
   return absl::OkStatus();
 }
 

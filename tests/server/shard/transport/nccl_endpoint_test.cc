@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,6 +108,16 @@ class NcclEndpointTest : public testing::Test {
     announced.parameter_id = 3;
     announced.bytes = bytes;
     return endpoint_->Receive({"gpt2", rank}, announced, arrival.Take());
+  }
+  // Returns a session that has carried one transfer and is idle.
+  v1::OpenNcclSessionResponse OpenAndUse(uint32_t rank, std::list<Worker>& workers) {
+    const auto opened = Open(rank);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    Worker& worker = workers.emplace_back(*fabric_, *opened);
+    Arrival arrival;
+    EXPECT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival, rank).ok());
+    EXPECT_TRUE(arrival.Await().ok());
+    return *opened;
   }
   // Ends a session and waits until it is forgotten.
   void AwaitSessions(size_t sessions) {
@@ -227,6 +238,29 @@ TEST_F(NcclEndpointTest, ANewSessionEndsTheEarlierOneOfItsWorker) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_NE(second->unique_id(), first->unique_id());
   EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: the worker opened another session"));
+}
+
+TEST_F(NcclEndpointTest, AnIdleSessionWhoseReceiveIsRefusedEnds) {
+  Start();
+  std::list<Worker> workers;
+  // In most rounds, the endpoint's thread sleeps and learns of it from Receive alone.
+  for (int i = 0; i < 10; ++i) {
+    const auto opened = OpenAndUse(0, workers);
+    for (int turns = 0; turns < 1000; ++turns) std::this_thread::yield();
+    fabric_->KillRank(1);
+    Arrival arrival;
+    EXPECT_TRUE(absl::IsUnavailable(Receive(opened.session(), 2, 60, 0, arrival)));
+    AwaitSessions(0);
+  }
+}
+
+TEST_F(NcclEndpointTest, AnIdleSessionEndsEvenIfTheNextOneDoesNotBegin) {
+  Start();
+  std::list<Worker> workers;
+  OpenAndUse(0, workers);
+  fabric_->SetFaults({.init = absl::UnavailableError("no link")});
+  EXPECT_EQ(Open(0).status(), absl::UnavailableError("no link"));
+  AwaitSessions(0);
 }
 
 TEST_F(NcclEndpointTest, BoundsTheSessionsOfARankAndOfAll) {
