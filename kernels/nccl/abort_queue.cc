@@ -26,6 +26,8 @@ struct AbortQueue::Shared {
   std::vector<Waiting> waiting ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool given_up ABSL_GUARDED_BY(mu) = false;
+  // Callbacks run, whose owner must stay.
+  bool calling ABSL_GUARDED_BY(mu) = false;
   bool ended ABSL_GUARDED_BY(mu) = false;
 };
 
@@ -41,8 +43,11 @@ AbortQueue::~AbortQueue() {
     shared_->stopping = true;
     shared_->changed.NotifyAll();
     const absl::Time limit = SteadyNow() + patience_;
-    while (!shared_->ended && SteadyNow() < limit) {
-      shared_->changed.WaitFor(shared_->mu, limit - SteadyNow());
+    while (!shared_->ended && (shared_->calling || SteadyNow() < limit)) {
+      // Callbacks are short.
+      shared_->calling
+          ? shared_->changed.Wait(shared_->mu)
+          : static_cast<void>(shared_->changed.WaitFor(shared_->mu, limit - SteadyNow()));
     }
     ended = shared_->ended;
     shared_->given_up = !ended;
@@ -86,8 +91,12 @@ void AbortQueue::Run(const std::shared_ptr<Shared>& shared) {
       // The owner of the callbacks may be gone.
       MutexLock lock(shared->mu);
       if (shared->given_up) return;
+      shared->calling = true;
     }
     for (const Shared::Waiting& one : group) one.aborted();
+    MutexLock lock(shared->mu);
+    shared->calling = false;
+    shared->changed.NotifyAll();
   }
 }
 

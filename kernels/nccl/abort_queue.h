@@ -18,8 +18,8 @@ class AbortQueue {
   // The queue and an abort that never returns share the link.
   explicit AbortQueue(std::shared_ptr<DeviceLink> link,
                       absl::Duration patience = absl::Seconds(10));
-  // Waits for all aborts, at most `patience` long. After that it gives the thread up, with an error
-  // in the log, and drops the callbacks.
+  // Waits for all aborts, at most `patience` long, and for callbacks that have begun. After that it
+  // gives the thread up, with an error in the log, and drops the callbacks.
   ~AbortQueue();
 
   // Aborts `comm` soon. Calls `aborted` on the queue's thread when its memory is free.
