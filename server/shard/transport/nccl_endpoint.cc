@@ -41,6 +41,8 @@ struct NcclEndpoint::Session {
   // Both ranks were seen in it.
   bool joined = false;
   bool noted_unjoined = false;
+  // Time at which it was opened or last carried something.
+  absl::Time busy_at;
   uint64_t received = 0;
   uint64_t bytes = 0;
   bool abort_asked = false;
@@ -130,6 +132,8 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer, request.job(), request.rank()));
   {
     MutexLock lock(mu_);
+    // The worker asks again, when the abort has returned.
+    if (sessions_.size() >= options_.max_sessions) EndLongestIdleLocked();
     KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
   }
   const auto session = std::make_shared<Session>(link_, options_.session);
@@ -155,6 +159,7 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
     return started;
   }
   session->number = next_session_++;
+  session->busy_at = SteadyNow();
   sessions_.push_back(session);
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
@@ -176,6 +181,21 @@ void NcclEndpoint::NoteUnjoinedLocked(Session& session) {
   const double doubled = std::ldexp(1.0, static_cast<int>(std::min(of_rank.sessions - 2, 30u)));
   of_rank.refused_until =
       SteadyNow() + std::min(doubled * options_.unjoined_delay, kMaxUnjoinedDelay);
+}
+
+void NcclEndpoint::EndLongestIdleLocked() {
+  Session* longest = nullptr;
+  for (const auto& session : sessions_) {
+    // One at a time.
+    if (session->state.ended()) return;
+    const bool busy = std::any_of(session->slots.begin(), session->slots.end(),
+                                  [](const Slot& one) { return one.used; });
+    if (busy || !session->joined || SteadyNow() - session->busy_at < options_.min_idle) continue;
+    if (longest == nullptr || session->busy_at < longest->busy_at) longest = session.get();
+  }
+  if (longest == nullptr) return;
+  longest->state.Fail("it was idle for longest, and another worker needs room", SteadyNow());
+  changed_.NotifyAll();
 }
 
 NcclEndpoint::Session* NcclEndpoint::FindLocked(uint64_t number) const {
@@ -223,6 +243,7 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
   // On an error, the session has ended.
   changed_.NotifyAll();
   if (!posted.ok()) return posted;
+  session->busy_at = SteadyNow();
   slot->used = true;
   slot->announced = announced;
   slot->received = std::move(received);
@@ -310,6 +331,7 @@ void NcclEndpoint::Do(Work& work) {
   {
     MutexLock lock(mu_);
     work.session->slots[work.slot].used = false;
+    work.session->busy_at = SteadyNow();
     work.session->bytes += bytes;
   }
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {

@@ -39,6 +39,9 @@ class NcclEndpoint {
   struct Options {
     // Sessions in use or being aborted. Each has slots * slot_bytes of device memory.
     uint32_t max_sessions = 64;
+    // When all are in use, the session that has carried nothing for longest, and for this long at
+    // least, ends.
+    absl::Duration min_idle = absl::Minutes(1);
     uint32_t slots = 4;
     uint64_t slot_bytes = proto::kMaxChunkBytes;
     kernels::LinkSession::Options session;
@@ -124,6 +127,7 @@ class NcclEndpoint {
   void Do(Work& work) ABSL_LOCKS_EXCLUDED(mu_);
   // Notes once that a session has ended before its worker joined.
   void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLongestIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

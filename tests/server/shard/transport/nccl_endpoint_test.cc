@@ -331,6 +331,38 @@ TEST_F(NcclEndpointTest, BoundsTheSessionsThatNobodyJoined) {
                                          "thread and a socket until this shard is restarted"));
 }
 
+TEST_F(NcclEndpointTest, TheLongestIdleSessionEndsWhenAnotherWorkerNeedsRoom) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.max_sessions = 2;
+  options.min_idle = absl::ZeroDuration();
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  std::list<Worker> workers;
+  const auto first = OpenAndUse(0, workers);
+  const auto second = OpenAndUse(1, workers);
+  EXPECT_EQ(Open(2).status(), absl::ResourceExhaustedError("all 2 NCCL sessions are in use"));
+  AwaitSessions(1);
+  EXPECT_TRUE(Open(2).ok());
+  Arrival arrival;
+  EXPECT_EQ(Receive(first.session(), 2, 60, 0, arrival),
+            absl::UnavailableError("NCCL session 1 is over"));
+  EXPECT_TRUE(Receive(second.session(), 2, 60, workers.back().Send(60, 2), arrival, 1).ok());
+  EXPECT_TRUE(arrival.Await().ok());
+}
+
+TEST_F(NcclEndpointTest, ASessionThatIsInUseStaysWhenAnotherWorkerNeedsRoom) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.max_sessions = 1;
+  options.min_idle = absl::ZeroDuration();
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  std::list<Worker> workers;
+  const auto first = OpenAndUse(0, workers);
+  Arrival arrival;
+  EXPECT_TRUE(Receive(first.session(), 2, 60, 0, arrival).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Open(1).status()));
+  endpoint_->Stop();
+  EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: the shard stops"));
+}
+
 TEST_F(NcclEndpointTest, RefusesCertificatesOfOthersAndWorkersOfAStoppedShard) {
   Start();
   proto::Identity reader = *proto::ParseIdentity("spiffe://lab/kaon/reader/gpt2");
