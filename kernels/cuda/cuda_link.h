@@ -45,7 +45,7 @@ class CudaLink final : public DeviceLink {
   absl::StatusOr<TransferId> Receive(CommId comm, Region to) override;
   bool IsDone(CommId comm, TransferId transfer) override;
   void Revoke(CommId comm) override;
-  void Abort(absl::Span<const CommId> comms) override;
+  absl::Status Abort(absl::Span<const CommId> comms) override;
 
  private:
   struct Transfer {

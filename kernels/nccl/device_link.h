@@ -72,9 +72,10 @@ class DeviceLink {
   virtual bool IsDone(CommId comm, TransferId transfer) = 0;
   // Begins to stop all transfers; done once Poll is no longer kInProgress. Memory is still in use.
   virtual void Revoke(CommId comm) = 0;
-  // Destroys communicators as one group. Their memory is free when it returns. It may block for as
-  // long as the driver does, perhaps forever.
-  virtual void Abort(absl::Span<const CommId> comms) = 0;
+  // Destroys communicators as one group. Their memory is free when it returns OK. After an error,
+  // NCCL may use it until the process ends. It may block for as long as the driver does, perhaps
+  // forever.
+  virtual absl::Status Abort(absl::Span<const CommId> comms) = 0;
 };
 
 }  // namespace kaon::kernels

@@ -81,7 +81,7 @@ class FakeFabric::Link : public DeviceLink {
   }
   bool IsDone(CommId comm, TransferId transfer) override { return fabric_->IsDone(comm, transfer); }
   void Revoke(CommId comm) override { fabric_->Revoke(comm); }
-  void Abort(absl::Span<const CommId> comms) override { fabric_->Abort(comms); }
+  absl::Status Abort(absl::Span<const CommId> comms) override { return fabric_->Abort(comms); }
 
  private:
   const std::shared_ptr<FakeFabric> fabric_;
@@ -248,7 +248,7 @@ void FakeFabric::Revoke(CommId comm) {
   }
 }
 
-void FakeFabric::Abort(absl::Span<const CommId> comms) {
+absl::Status FakeFabric::Abort(absl::Span<const CommId> comms) {
   MutexLock lock(mu_);
   ++aborts_begun_;
   changed_.NotifyAll();
@@ -261,6 +261,7 @@ void FakeFabric::Abort(absl::Span<const CommId> comms) {
     }
     ends_.erase(comm);
   }
+  return faults_.abort;
 }
 
 void FakeFabric::KillRank(int rank) {

@@ -44,6 +44,8 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     bool eager = false;
     // Abort blocks until ReleaseAborts.
     bool abort_hangs = false;
+    // Abort's error: it destroys the communicators for the tests, and says that it did not.
+    absl::Status abort = absl::OkStatus();
     // Init's error.
     absl::Status init = absl::OkStatus();
     // Allocate's error.
@@ -106,7 +108,7 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
       ABSL_LOCKS_EXCLUDED(mu_);
   bool IsDone(CommId comm, TransferId transfer) ABSL_LOCKS_EXCLUDED(mu_);
   void Revoke(CommId comm) ABSL_LOCKS_EXCLUDED(mu_);
-  void Abort(absl::Span<const CommId> comms) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Abort(absl::Span<const CommId> comms) ABSL_LOCKS_EXCLUDED(mu_);
 
   End* OtherLocked(const End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the bytes of sends that have a receive.

@@ -79,6 +79,16 @@ TEST_F(AbortQueueTest, WaitsForACallbackThatHasBegunBeyondItsPatience) {
   EXPECT_TRUE(ended);
 }
 
+TEST_F(AbortQueueTest, KeepsWhatAFailedAbortMayStillUse) {
+  const auto memory = std::make_shared<int>(1);
+  fabric_->SetFaults({.abort = absl::FailedPreconditionError("the driver is gone")});
+  {
+    AbortQueue queue(link_);
+    queue.Add(NewComm(), [memory] { ADD_FAILURE() << "its memory is in use"; });
+  }
+  EXPECT_EQ(memory.use_count(), 2);
+}
+
 TEST_F(AbortQueueTest, GivesUpAnAbortThatHangs) {
   fabric_->SetFaults({.abort_hangs = true});
   {

@@ -32,7 +32,7 @@ class Worker {
     EXPECT_TRUE(session_.Start(id, 1, SteadyNow()).ok());
   }
   ~Worker() {
-    link_->Abort({session_.comm()});
+    EXPECT_TRUE(link_->Abort({session_.comm()}).ok());
     link_->Free(memory_);
   }
 

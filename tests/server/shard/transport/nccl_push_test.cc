@@ -38,7 +38,7 @@ class NcclPushTest : private Fabric, public ServedShardTest {
   }
   ~NcclPushTest() override {
     for (const Session& session : sessions_) {
-      link_->Abort({session.state->comm()});
+      EXPECT_TRUE(link_->Abort({session.state->comm()}).ok());
       link_->Free(session.memory);
     }
   }
