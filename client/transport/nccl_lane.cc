@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -23,10 +24,23 @@ constexpr uint32_t kMaxSlots = 16;
 // Sessions whose memory NCCL may still use, before no other one is opened.
 constexpr size_t kMaxEnding = 2;
 
+// Interval of asking for an event of a tensor. It adds little to the time of a gradient.
+constexpr absl::Duration kEventTick = absl::Microseconds(200);
+
 using kernels::ChannelBug;
 using kernels::LinkSession;
 
+absl::Status NotTheTurn() {
+  return absl::UnavailableError("the NCCL session has ended, or another push uses it");
+}
+
 }  // namespace
+
+NcclLaneUser::NcclLaneUser()
+    : number_([] {
+        static std::atomic<uint64_t> last = 0;
+        return ++last;
+      }()) {}
 
 struct NcclLane::Session {
   Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
@@ -50,6 +64,8 @@ struct NcclLane::Session {
   kernels::Region memory;
   // One for each slot.
   std::vector<bool> used;
+  // A slot is free again whose push was replaced before it sent.
+  bool slot_given_back = false;
   uint64_t sent = 0;
   // Transfers that are done.
   uint64_t done = 0;
@@ -72,13 +88,23 @@ NcclLane::~NcclLane() {
 NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why) {
   MutexLock lock(mu_);
   if (user_key_ != user.get()) {
+    // A push that is given up may ask once more.
+    if (user_key_ != nullptr && user->number() < user_number_) {
+      passed_over_ = user;
+      return Turn::kLater;
+    }
     if (used_) FailLocked("another push began");
     ForgetUserLocked();
     user_ = user;
     user_key_ = user.get();
+    user_number_ = user->number();
     // Nobody looks at an idle session: the shard may have ended it, or have been restarted.
     Told nobody;
     AdvanceLocked(&nobody);
+    if (!nobody.soon.empty()) {
+      call_soon_.swap(nobody.soon);
+      call_at_ = SteadyNow();
+    }
   }
   waits_ = true;
   // The rest of this push belongs to its next stream.
@@ -99,12 +125,20 @@ NcclLane::Turn NcclLane::TakeTurn(const std::shared_ptr<NcclLaneUser>& user, abs
   return Turn::kNow;
 }
 
-absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& chunks) {
+void NcclLane::CallSoon(const std::shared_ptr<NcclLaneUser>& user) {
+  MutexLock lock(mu_);
+  call_soon_.push_back(user);
+  call_at_ = std::min(call_at_, SteadyNow() + kEventTick);
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
+                                                const std::vector<ChunkToSend>& chunks) {
   std::shared_ptr<Session> session;
   size_t slot = 0;
   {
     MutexLock lock(mu_);
-    if (session_ == nullptr) return absl::UnavailableError("the NCCL session has ended");
+    if (user_key_ != user || session_ == nullptr) return NotTheTurn();
     session = session_;
     slot = session->FreeSlot();
     CHECK_LT(slot, session->used.size()) << "a turn was given without a free slot";
@@ -124,6 +158,13 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& 
   v1::NcclTransfer transfer;
   transfer.set_digest(session->link->Digest(chunks.front().key.first, memory));
   MutexLock lock(mu_);
+  // A send of a replaced push would have no header, and all later ones would have the wrong number.
+  if (user_key_ != user || session_ != session) {
+    session->used[slot] = false;
+    session->slot_given_back = true;
+    changed_.NotifyAll();
+    return NotTheTurn();
+  }
   const absl::Status sent = session->state.Send(slot, memory, SteadyNow());
   // The thread tells the user of a session that has ended.
   changed_.NotifyAll();
@@ -135,12 +176,17 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const std::vector<ChunkToSend>& 
   return transfer;
 }
 
-void NcclLane::Release(const NcclLaneUser* user, bool finished) {
+void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
   MutexLock lock(mu_);
   if (user_key_ != user) return;
-  if (used_ && !finished && !Has(ChannelBug::kSessionKeptAfterFailure))
+  // Small sends are done before their receives: only the shard's answer tells how it went.
+  const bool used = used_ || !ended_.ok();
+  if (used && result.ok()) retry_after_ = options_.retry_after;
+  if (used && (absl::IsUnavailable(result) || absl::IsDataLoss(result))) RefuseLocked(result);
+  if (used_ && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
     FailLocked("a push ended without its finish");
   ForgetUserLocked();
+  changed_.NotifyAll();
 }
 
 void NcclLane::ForgetUserLocked() {
@@ -220,7 +266,7 @@ void NcclLane::Run() {
         RefuseLocked(absl::ResourceExhaustedError("earlier NCCL sessions are being aborted"));
         told.user = user_.lock();
       }
-      if (!open && !stop && told.user == nullptr) WaitLocked(under_way);
+      if (!open && !stop && told.user == nullptr && told.soon.empty()) WaitLocked(under_way);
     }
     if (stop) return;
     if (open) {
@@ -229,34 +275,42 @@ void NcclLane::Run() {
       MutexLock lock(mu_);
       if (session_ == nullptr) told.user = user_.lock();
     }
+    for (const auto& one : told.soon) {
+      if (const auto user = one.lock()) user->OnTurn();
+    }
     if (told.user == nullptr) continue;
     told.ended.ok() ? told.user->OnTurn() : told.user->OnSessionEnded(told.ended);
   }
 }
 
 void NcclLane::WaitLocked(bool under_way) {
-  const absl::Duration left = tell_at_ - SteadyNow();
+  const absl::Duration left = std::min(tell_at_, call_at_) - SteadyNow();
   changed_.WaitFor(mu_, under_way ? std::min(options_.tick, left) : left);
 }
 
 bool NcclLane::AdvanceLocked(Told* told) {
   if (SteadyNow() >= tell_at_) {
     tell_at_ = absl::InfiniteFuture();
-    *told = {user_.lock(), ended_};
+    told->user = user_.lock();
+    told->ended = ended_;
+  }
+  if (SteadyNow() >= call_at_) {
+    call_at_ = absl::InfiniteFuture();
+    told->soon.swap(call_soon_);
   }
   if (session_ != nullptr) {
     const bool was_ready = session_->state.state() == LinkSession::State::kReady;
     const std::vector<uint64_t> done = session_->state.Advance(SteadyNow());
     for (const uint64_t slot : done) session_->used[slot] = false;
     session_->done += done.size();
-    if (!done.empty()) retry_after_ = options_.retry_after;
     const bool is_ready = session_->state.state() == LinkSession::State::kReady;
     if (session_->state.ended()) {
       const absl::Status why = session_->state.failure();
       LOG(WARNING) << options_.name << ": NCCL session " << session_->number << " ended after "
                    << session_->done << " transfers: " << why.message();
-      // A session that carried nothing would fail again.
-      if (session_->done == 0) RefuseLocked(why);
+      // A session that carried nothing would fail again. Of one that carried some of a push,
+      // Release tells.
+      if (session_->done == 0 && !used_) RefuseLocked(why);
       if (used_) {
         ended_ = why;
         tell_at_ = SteadyNow() + options_.grace;
@@ -264,9 +318,12 @@ bool NcclLane::AdvanceLocked(Told* told) {
         told->user = user_.lock();
       }
       FailLocked("");
-    } else if (waits_ && is_ready && (!was_ready || !done.empty())) {
-      told->user = user_.lock();
+    } else if (std::exchange(session_->slot_given_back, false) || !done.empty() || !was_ready) {
+      if (waits_ && is_ready) told->user = user_.lock();
     }
+  }
+  if (user_key_ == nullptr && told->user == nullptr) {
+    told->user = std::exchange(passed_over_, {}).lock();
   }
   bool under_way =
       session_ != nullptr && (session_->state.state() == LinkSession::State::kConnecting ||

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,11 +28,17 @@ namespace kaon::client {
 // A push that uses a lane. The lane calls it on its own thread, without a lock held.
 class NcclLaneUser {
  public:
+  // Numbers the users in the order of their construction.
+  NcclLaneUser();
   virtual ~NcclLaneUser() = default;
+  uint64_t number() const { return number_; }
   // Something changed: ask NcclLane::TakeTurn again.
   virtual void OnTurn() = 0;
   // The session that carried some of the push has ended, with UNAVAILABLE.
   virtual void OnSessionEnded(const absl::Status& why) = 0;
+
+ private:
+  const uint64_t number_;
 };
 
 class NcclLane {
@@ -46,7 +53,7 @@ class NcclLane {
     std::shared_ptr<kernels::AbortQueue> aborts;
     kernels::LinkSession::Options session;
     // Time after a refusal or failure before a session is asked for again. Each further one doubles
-    // it, up to 1 hour; a transfer that is done starts it anew.
+    // it, up to 1 hour; a push that used a session and finished starts it anew.
     absl::Duration retry_after = absl::Seconds(10);
     // Time from the end of a session to OnSessionEnded. The shard may have ended it together with
     // the push, and its status says why.
@@ -67,18 +74,23 @@ class NcclLane {
   // Ends the session; its abort need not have returned.
   ~NcclLane();
 
-  // Asks whether `user` may send now. Opens a session if there is none. Ends a session that another
-  // user has not released.
+  // Asks whether `user` may send now. Opens a session if there is none. Ends a session that an
+  // earlier user has not released. kLater while a later user has the turn.
   Turn TakeTurn(const std::shared_ptr<NcclLaneUser>& user, absl::Status* why)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls OnTurn of `user` in a moment, for a push that awaits an event of its tensor. The lane
+  // does not keep the event: it belongs to the trainer.
+  void CallSoon(const std::shared_ptr<NcclLaneUser>& user) ABSL_LOCKS_EXCLUDED(mu_);
   // Copies the chunks, at most 1 MiB of the link's device, into a slot and sends them. The chunks'
   // memory is free when it returns. Call it after kNow. UNAVAILABLE: the session has ended, and
-  // OnTurn or OnSessionEnded follows.
-  absl::StatusOr<v1::NcclTransfer> Send(const std::vector<ChunkToSend>& chunks)
+  // OnTurn or OnSessionEnded follows; or another push has replaced the user's, and nothing follows.
+  absl::StatusOr<v1::NcclTransfer> Send(const NcclLaneUser* user,
+                                        const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
   // The push is over. Unless it finished, the session that it used ends: the shard may not have
-  // posted every receive.
-  void Release(const NcclLaneUser* user, bool finished) ABSL_LOCKS_EXCLUDED(mu_);
+  // posted every receive. After UNAVAILABLE or DATA_LOSS, pushes use the network for a while. Does
+  // nothing if another push has replaced it.
+  void Release(const NcclLaneUser* user, const absl::Status& result) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Shared with the abort that frees its memory.
@@ -87,6 +99,7 @@ class NcclLane {
   struct Told {
     std::shared_ptr<NcclLaneUser> user;
     absl::Status ended;
+    std::vector<std::weak_ptr<NcclLaneUser>> soon;
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
@@ -118,6 +131,9 @@ class NcclLane {
   // The push whose turn it is; kept until it is released.
   std::weak_ptr<NcclLaneUser> user_ ABSL_GUARDED_BY(mu_);
   const NcclLaneUser* user_key_ ABSL_GUARDED_BY(mu_) = nullptr;
+  uint64_t user_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // An earlier push that asked during a later one's turn. It asks again after that.
+  std::weak_ptr<NcclLaneUser> passed_over_ ABSL_GUARDED_BY(mu_);
   // The user has sent something over `session_`.
   bool used_ ABSL_GUARDED_BY(mu_) = false;
   // A session was refused to the user: the rest of its push uses the network.
@@ -125,6 +141,9 @@ class NcclLane {
   // When the user hears that the session it used has ended, and why.
   absl::Time tell_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
+  // Pushes to call at that time.
+  std::vector<std::weak_ptr<NcclLaneUser>> call_soon_ ABSL_GUARDED_BY(mu_);
+  absl::Time call_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   // The user waits for OnTurn.
   bool waits_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status refused_ ABSL_GUARDED_BY(mu_);

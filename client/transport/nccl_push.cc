@@ -72,13 +72,31 @@ void NcclPush::Divide(LeasedChunks message) {
   }
 }
 
+bool NcclPush::IsFrontReady() const {
+  for (const ChunkToSend& chunk : messages_.front().chunks) {
+    if (chunk.ready_event != nullptr && !options_.link->IsReady(chunk.ready_event)) return false;
+  }
+  return true;
+}
+
 PushMessage NcclPush::SendOnDevice() {
+  {
+    // A push that is given up must not take the turn of the next one.
+    MutexLock lock(mu_);
+    if (cancelled_) return std::monostate();
+  }
+  // A wait on the device has a deadline, and a trainer may compute for longer.
+  if (!IsFrontReady()) {
+    options_.lane->CallSoon(shared_from_this());
+    return std::monostate();
+  }
   absl::Status why;
   switch (options_.lane->TakeTurn(shared_from_this(), &why)) {
     case NcclLane::Turn::kLater:
       return std::monostate();
     case NcclLane::Turn::kNow: {
-      absl::StatusOr<v1::NcclTransfer> transfer = options_.lane->Send(messages_.front().chunks);
+      absl::StatusOr<v1::NcclTransfer> transfer =
+          options_.lane->Send(this, messages_.front().chunks);
       // The lane says how it goes on.
       if (!transfer.ok()) return std::monostate();
       LeasedChunks message = std::move(messages_.front());
@@ -130,7 +148,7 @@ void NcclPush::OnDone(const absl::Status& status) {
     // The failure of the session caused the cancel.
     if (!failure_.ok() && absl::IsCancelled(status)) result = failure_;
   }
-  options_.lane->Release(this, result.ok());
+  options_.lane->Release(this, result);
   messages_.clear();
   // Release the source before this push, because the source may own the push.
   const std::shared_ptr<PushSource> source = std::move(source_);

@@ -57,6 +57,8 @@ class NcclPush : public PushStream,
   // Moves a message of the source to `messages_`, divided by where the tensors are.
   void Divide(LeasedChunks message);
   PushMessage SendOnDevice();
+  // Returns whether the tensors of the front message are ready.
+  bool IsFrontReady() const;
   // Copies the payloads to host memory.
   LeasedChunks CopyOut(const LeasedChunks& message) const;
   // Ends the push with this error.

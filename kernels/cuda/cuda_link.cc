@@ -2,6 +2,8 @@
 
 #include <glog/logging.h>
 
+#include <list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,8 @@ absl::StatusOr<Region> CudaLink::Allocate(uint64_t bytes) {
 }
 
 void CudaLink::Free(Region memory) { device_->Free(memory.data()); }
+
+bool CudaLink::IsReady(void* event) { return lanes_->Borrow()->stream->IsNativeDone(event); }
 
 void CudaLink::WaitFor(void* event) { lanes_->Borrow()->stream->WaitForNative(event); }
 
@@ -153,7 +157,7 @@ void CudaLink::Revoke(CommId comm) {
   LOG_IF(WARNING, !status.ok()) << status;
 }
 
-void CudaLink::Abort(absl::Span<const CommId> comms) {
+absl::Status CudaLink::Abort(absl::Span<const CommId> comms) {
   std::vector<Comm> aborted;
   {
     MutexLock lock(mu_);
@@ -162,7 +166,15 @@ void CudaLink::Abort(absl::Span<const CommId> comms) {
   // Without the lock: an abort may block, and other communicators go on.
   std::vector<nccl::Comm> handles;
   for (const Comm& comm : aborted) handles.push_back(comm.handle);
-  api_->Abort(handles);
+  absl::Status status = api_->Abort(handles);
+  // NCCL may still use their streams, whose destructors would wait for it. Never freed, on purpose.
+  if (!status.ok()) {
+    static auto* const kept = std::make_unique<std::list<std::vector<Comm>>>().release();
+    static Mutex* const mu = std::make_unique<Mutex>().release();
+    MutexLock lock(*mu);
+    kept->push_back(std::move(aborted));
+  }
+  return status;
 }
 
 }  // namespace kaon::kernels::cuda

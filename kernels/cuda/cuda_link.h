@@ -32,6 +32,7 @@ class CudaLink final : public DeviceLink {
 
   absl::StatusOr<Region> Allocate(uint64_t bytes) override;
   void Free(Region memory) override;
+  bool IsReady(void* event) override;
   void WaitFor(void* event) override;
   void Copy(ConstRegion from, Region to) override;
   void CopyOut(ConstRegion from, absl::Span<std::byte> to) override;
@@ -44,7 +45,7 @@ class CudaLink final : public DeviceLink {
   absl::StatusOr<TransferId> Receive(CommId comm, Region to) override;
   bool IsDone(CommId comm, TransferId transfer) override;
   void Revoke(CommId comm) override;
-  void Abort(absl::Span<const CommId> comms) override;
+  absl::Status Abort(absl::Span<const CommId> comms) override;
 
  private:
   struct Transfer {

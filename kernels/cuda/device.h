@@ -68,6 +68,8 @@ class Stream {
   // Later work of this stream waits for an event of another library: a cudaEvent_t, or an Event* on
   // the host.
   virtual void WaitForNative(void* event) = 0;
+  // Returns whether such an event has occurred, as Event::IsDone does.
+  virtual bool IsNativeDone(void* event) = 0;
   // Blocks until everything is done.
   virtual void Synchronize() = 0;
 

@@ -158,6 +158,12 @@ class CudaStream final : public Stream {
     Check(context_.ordinal, "cudaStreamWaitEvent",
           cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0));
   }
+  bool IsNativeDone(void* event) override {
+    MakeCurrent(context_.ordinal);
+    const cudaError_t state = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (state != cudaErrorNotReady) Check(context_.ordinal, "cudaEventQuery", state);
+    return state == cudaSuccess;
+  }
   void Synchronize() override {
     Record(end_);
     end_.Await();

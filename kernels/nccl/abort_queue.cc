@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -13,11 +14,6 @@
 namespace kaon::kernels {
 
 struct AbortQueue::Shared {
-  struct Waiting {
-    CommId comm = 0;
-    std::function<void()> aborted;
-  };
-
   explicit Shared(std::shared_ptr<DeviceLink> of) : link(std::move(of)) {}
 
   const std::shared_ptr<DeviceLink> link;
@@ -26,8 +22,18 @@ struct AbortQueue::Shared {
   std::vector<Waiting> waiting ABSL_GUARDED_BY(mu);
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool given_up ABSL_GUARDED_BY(mu) = false;
+  // Callbacks run, whose owner must stay.
+  bool calling ABSL_GUARDED_BY(mu) = false;
   bool ended ABSL_GUARDED_BY(mu) = false;
 };
+
+// Owns until the process ends what NCCL may still use.
+void AbortQueue::Keep(std::vector<Waiting> group) {
+  static Mutex* const mu = std::make_unique<Mutex>().release();
+  static auto* const kept = std::make_unique<std::vector<Waiting>>().release();
+  MutexLock lock(*mu);
+  for (Waiting& one : group) kept->push_back(std::move(one));
+}
 
 AbortQueue::AbortQueue(std::shared_ptr<DeviceLink> link, absl::Duration patience)
     : patience_(patience),
@@ -41,8 +47,11 @@ AbortQueue::~AbortQueue() {
     shared_->stopping = true;
     shared_->changed.NotifyAll();
     const absl::Time limit = SteadyNow() + patience_;
-    while (!shared_->ended && SteadyNow() < limit) {
-      shared_->changed.WaitFor(shared_->mu, limit - SteadyNow());
+    while (!shared_->ended && (shared_->calling || SteadyNow() < limit)) {
+      // Callbacks are short.
+      shared_->calling
+          ? shared_->changed.Wait(shared_->mu)
+          : static_cast<void>(shared_->changed.WaitFor(shared_->mu, limit - SteadyNow()));
     }
     ended = shared_->ended;
     shared_->given_up = !ended;
@@ -64,7 +73,7 @@ void AbortQueue::Add(CommId comm, std::function<void()> aborted) {
 
 void AbortQueue::Run(const std::shared_ptr<Shared>& shared) {
   while (true) {
-    std::vector<Shared::Waiting> group;
+    std::vector<Waiting> group;
     {
       MutexLock lock(shared->mu);
       while (shared->waiting.empty() && !shared->stopping) shared->changed.Wait(shared->mu);
@@ -76,18 +85,29 @@ void AbortQueue::Run(const std::shared_ptr<Shared>& shared) {
       }
     }
     std::vector<CommId> comms;
-    for (const Shared::Waiting& one : group) comms.push_back(one.comm);
+    for (const Waiting& one : group) comms.push_back(one.comm);
+    absl::Status status;
     if (Has(ChannelBug::kAbortedOneByOne)) {
-      for (const CommId comm : comms) shared->link->Abort({comm});
+      for (const CommId comm : comms) status.Update(shared->link->Abort({comm}));
     } else {
-      shared->link->Abort(comms);
+      status = shared->link->Abort(comms);
+    }
+    if (!status.ok()) {
+      LOG(ERROR) << status << "; the memory of " << comms.size()
+                 << " NCCL sessions stays in use until the process ends";
+      Keep(std::move(group));
+      continue;
     }
     {
       // The owner of the callbacks may be gone.
       MutexLock lock(shared->mu);
       if (shared->given_up) return;
+      shared->calling = true;
     }
-    for (const Shared::Waiting& one : group) one.aborted();
+    for (const Waiting& one : group) one.aborted();
+    MutexLock lock(shared->mu);
+    shared->calling = false;
+    shared->changed.NotifyAll();
   }
 }
 

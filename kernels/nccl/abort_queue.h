@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "kernels/nccl/device_link.h"
@@ -18,16 +19,22 @@ class AbortQueue {
   // The queue and an abort that never returns share the link.
   explicit AbortQueue(std::shared_ptr<DeviceLink> link,
                       absl::Duration patience = absl::Seconds(10));
-  // Waits for all aborts, at most `patience` long. After that it gives the thread up, with an error
-  // in the log, and drops the callbacks.
+  // Waits for all aborts, at most `patience` long, and for callbacks that have begun. After that it
+  // gives the thread up, with an error in the log, and drops the callbacks.
   ~AbortQueue();
 
-  // Aborts `comm` soon. Calls `aborted` on the queue's thread when its memory is free.
+  // Aborts `comm` soon. Calls `aborted` on the queue's thread when its memory is free. If the abort
+  // fails, it keeps `aborted` and what that owns, and never calls it, with an error in the log.
   void Add(CommId comm, std::function<void()> aborted);
 
  private:
+  struct Waiting {
+    CommId comm = 0;
+    std::function<void()> aborted;
+  };
   struct Shared;
   static void Run(const std::shared_ptr<Shared>& shared);
+  static void Keep(std::vector<Waiting> group);
 
   const absl::Duration patience_;
   // Shared with the thread, which may outlive the queue.

@@ -48,6 +48,8 @@ class DeviceLink {
   // Allocates memory of the device. RESOURCE_EXHAUSTED with the arithmetic.
   virtual absl::StatusOr<Region> Allocate(uint64_t bytes) = 0;
   virtual void Free(Region memory) = 0;
+  // Returns whether the event, a cudaEvent_t, has occurred. Does not block.
+  virtual bool IsReady(void* event) = 0;
   // Later copies wait on the device for the event, a cudaEvent_t. Does not block.
   virtual void WaitFor(void* event) = 0;
   // Each is done when it returns. Sizes must agree (CHECK).
@@ -70,9 +72,10 @@ class DeviceLink {
   virtual bool IsDone(CommId comm, TransferId transfer) = 0;
   // Begins to stop all transfers; done once Poll is no longer kInProgress. Memory is still in use.
   virtual void Revoke(CommId comm) = 0;
-  // Destroys communicators as one group. Their memory is free when it returns. It may block for as
-  // long as the driver does, perhaps forever.
-  virtual void Abort(absl::Span<const CommId> comms) = 0;
+  // Destroys communicators as one group. Their memory is free when it returns OK. After an error,
+  // NCCL may use it until the process ends. It may block for as long as the driver does, perhaps
+  // forever.
+  virtual absl::Status Abort(absl::Span<const CommId> comms) = 0;
 };
 
 }  // namespace kaon::kernels

@@ -129,7 +129,10 @@ absl::StatusOr<nccl::Comm> NcclApi::Init(const UniqueId& id, int ranks, int rank
   const nccl::Result result = functions_.ncclCommInitRankConfig(&comm, ranks, bytes, rank, &config);
   const absl::Status status = StatusOf(result, "ncclCommInitRankConfig", comm);
   if (status.ok()) return comm;
-  if (comm != nullptr) Abort(absl::MakeConstSpan(&comm, 1));
+  if (comm != nullptr) {
+    const absl::Status aborted = Abort(absl::MakeConstSpan(&comm, 1));
+    LOG_IF(ERROR, !aborted.ok()) << aborted;
+  }
   return status;
 }
 
@@ -157,15 +160,17 @@ absl::Status NcclApi::Revoke(nccl::Comm comm) const {
   return StatusOf(functions_.ncclCommRevoke(comm, 0), "ncclCommRevoke", comm);
 }
 
-void NcclApi::Abort(absl::Span<const nccl::Comm> comms) const {
-  const auto warn = [](nccl::Result result, const char* call) {
-    LOG_IF(WARNING, CodeOf(result) != absl::StatusCode::kOk)
-        << call << " returned " << static_cast<int>(result);
+absl::Status NcclApi::Abort(absl::Span<const nccl::Comm> comms) const {
+  absl::Status aborted;
+  // Names no communicator: an aborted one is gone.
+  const auto note = [&](nccl::Result result, const char* call) {
+    aborted.Update(StatusOf(result, call, nullptr));
   };
   // A group needs a call at both ends, and an abort must not wait for a failed group.
-  warn(functions_.ncclGroupStart(), "ncclGroupStart");
-  for (const nccl::Comm comm : comms) warn(functions_.ncclCommAbort(comm), "ncclCommAbort");
-  warn(functions_.ncclGroupEnd(), "ncclGroupEnd");
+  note(functions_.ncclGroupStart(), "ncclGroupStart");
+  for (const nccl::Comm comm : comms) note(functions_.ncclCommAbort(comm), "ncclCommAbort");
+  note(functions_.ncclGroupEnd(), "ncclGroupEnd");
+  return aborted;
 }
 
 }  // namespace kaon::kernels

@@ -47,7 +47,7 @@ class NcclApi {
   // Begins to stop all operations; then Poll.
   absl::Status Revoke(nccl::Comm comm) const;
   // Destroys communicators as one group, so that none waits for another's kernels. May block.
-  void Abort(absl::Span<const nccl::Comm> comms) const;
+  absl::Status Abort(absl::Span<const nccl::Comm> comms) const;
 
  private:
   NcclApi(const nccl::Functions& functions, int version)

@@ -1,8 +1,9 @@
 // The part of NCCL's C API that Kaon calls, declared here because NCCL is loaded at run time and
 // need not be installed. Names, values and layouts follow NVIDIA's documentation of NCCL 2.28,
 // "Types" and "Communicator Creation and Management Functions"
-// (docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html); nccl_library_test compares them
-// with a real library. Plain declarations; nothing here is linked.
+// (docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html). No test compares the layouts
+// with NCCL's own header; nccl_api_test calls a real library with them where it finds one. Plain
+// declarations; nothing here is linked.
 #ifndef KAON_KERNELS_NCCL_NCCL_DECLARATIONS_H_
 #define KAON_KERNELS_NCCL_NCCL_DECLARATIONS_H_
 

@@ -22,6 +22,7 @@ class FakeFabric::Link : public DeviceLink {
 
   absl::StatusOr<Region> Allocate(uint64_t bytes) override {
     MutexLock lock(fabric_->mu_);
+    if (!fabric_->faults_.memory.ok()) return fabric_->faults_.memory;
     ++fabric_->counts_.allocations;
     return Region(Space::kDevice, static_cast<std::byte*>(std::malloc(bytes)), bytes);
   }
@@ -31,6 +32,10 @@ class FakeFabric::Link : public DeviceLink {
     --fabric_->counts_.allocations;
     std::memset(memory.data(), 0xee, memory.size());
     std::free(memory.data());
+  }
+  bool IsReady(void* event) override {
+    const auto& ready = static_cast<const FakeEvent*>(event)->ready;
+    return ready == nullptr || ready();
   }
   void WaitFor(void* event) override { static_cast<const FakeEvent*>(event)->work(); }
   void Copy(ConstRegion from, Region to) override {
@@ -51,6 +56,7 @@ class FakeFabric::Link : public DeviceLink {
   absl::StatusOr<UniqueId> NewId() override {
     UniqueId id = {};
     MutexLock lock(fabric_->mu_);
+    ++fabric_->counts_.ids;
     const uint64_t number = fabric_->next_++;
     std::memcpy(id.data(), &number, sizeof(number));
     return id;
@@ -75,7 +81,7 @@ class FakeFabric::Link : public DeviceLink {
   }
   bool IsDone(CommId comm, TransferId transfer) override { return fabric_->IsDone(comm, transfer); }
   void Revoke(CommId comm) override { fabric_->Revoke(comm); }
-  void Abort(absl::Span<const CommId> comms) override { fabric_->Abort(comms); }
+  absl::Status Abort(absl::Span<const CommId> comms) override { return fabric_->Abort(comms); }
 
  private:
   const std::shared_ptr<FakeFabric> fabric_;
@@ -151,6 +157,11 @@ absl::StatusOr<TransferId> FakeFabric::Add(CommId comm, bool sends, Transfer tra
   CHECK(end.ready && !end.revoked) << "a transfer of a communicator that is not ready";
   if (!end.failure.empty()) return absl::UnavailableError(end.failure);
   transfer.id = next_++;
+  if (sends && faults_.eager && !faults_.never_done) {
+    transfer.eager =
+        std::make_shared<std::vector<std::byte>>(transfer.from, transfer.from + transfer.size);
+    transfer.from = transfer.eager->data();
+  }
   (sends ? end.sends : end.receives).push_back(transfer);
   if (End* const other = OtherLocked(end)) {
     sends ? MatchLocked(end, *other) : MatchLocked(*other, end);
@@ -183,6 +194,8 @@ void FakeFabric::MatchLocked(End& sender, End& receiver) {
       one->arrived = true;
       one->delay = faults_.delay;
     }
+    // It stayed for its receive only.
+    if (sent->told) sender.sends.pop_front();
   }
 }
 
@@ -193,6 +206,10 @@ bool FakeFabric::IsDone(CommId comm, TransferId transfer) {
     for (size_t i = 0; i < queue->size(); ++i) {
       Transfer& one = (*queue)[i];
       if (one.id != transfer) continue;
+      if (one.eager != nullptr && !one.arrived) {
+        one.told = true;
+        return true;
+      }
       // With `reorder`, the first of several stays under way until it is alone.
       if (faults_.reorder && i == 0 && queue->size() > 1 && one.delay++ < 3) return false;
       if (!one.arrived || (!faults_.reorder && one.delay-- > 0)) return false;
@@ -231,7 +248,7 @@ void FakeFabric::Revoke(CommId comm) {
   }
 }
 
-void FakeFabric::Abort(absl::Span<const CommId> comms) {
+absl::Status FakeFabric::Abort(absl::Span<const CommId> comms) {
   MutexLock lock(mu_);
   ++aborts_begun_;
   changed_.NotifyAll();
@@ -244,6 +261,7 @@ void FakeFabric::Abort(absl::Span<const CommId> comms) {
     }
     ends_.erase(comm);
   }
+  return faults_.abort;
 }
 
 void FakeFabric::KillRank(int rank) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ namespace kaon::kernels {
 // Event of a fake device. Its work is done only when somebody waits for it.
 struct FakeEvent {
   std::function<void()> work;
+  // Returns whether it has occurred. If this is empty, it has.
+  std::function<bool()> ready = nullptr;
 };
 
 class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
@@ -37,14 +40,21 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     bool never_done = false;
     // This transfer of the fabric, from 1, arrives with a flipped bit; 0: none.
     uint64_t corrupt_at = 0;
+    // Sends are done before their receive is posted, as NCCL's small ones are.
+    bool eager = false;
     // Abort blocks until ReleaseAborts.
     bool abort_hangs = false;
+    // Abort's error: it destroys the communicators for the tests, and says that it did not.
+    absl::Status abort = absl::OkStatus();
     // Init's error.
     absl::Status init = absl::OkStatus();
+    // Allocate's error.
+    absl::Status memory = absl::OkStatus();
   };
   struct Counts {
     uint64_t transfers = 0;
     uint64_t bytes = 0;
+    uint64_t ids = 0;
     uint64_t inits = 0;
     uint64_t revokes = 0;
     uint64_t aborted = 0;
@@ -76,6 +86,10 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     uint64_t size = 0;
     bool arrived = false;
     int delay = 0;
+    // Bytes of a send that is done before its receive is posted; `from` is in it.
+    std::shared_ptr<std::vector<std::byte>> eager;
+    // The sender was told so.
+    bool told = false;
   };
   struct End {
     UniqueId id = {};
@@ -94,7 +108,7 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
       ABSL_LOCKS_EXCLUDED(mu_);
   bool IsDone(CommId comm, TransferId transfer) ABSL_LOCKS_EXCLUDED(mu_);
   void Revoke(CommId comm) ABSL_LOCKS_EXCLUDED(mu_);
-  void Abort(absl::Span<const CommId> comms) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Abort(absl::Span<const CommId> comms) ABSL_LOCKS_EXCLUDED(mu_);
 
   End* OtherLocked(const End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Moves the bytes of sends that have a receive.

@@ -75,7 +75,6 @@ EXEMPT = {
     ("mirrored-test", "client/transport/shm_lane.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_pull.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_push.cc"): _CHANNEL_SUITE,
-    ("mirrored-test", "client/transport/nccl_lane.cc"): _NCCL_SUITE,
     ("mirrored-test", "client/transport/nccl_push.cc"): _NCCL_SUITE,
     ("skipped-test", "tests/kernels/nccl/nccl_api_test.cc"): _NCCL,
     ("mirrored-test", "client/transport/coordinator_client.cc"): _WHOLE_CALLS,

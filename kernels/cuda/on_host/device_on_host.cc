@@ -97,6 +97,7 @@ class StreamOnHost final : public Stream {
   void Record(Event& event) override;
   void Wait(const Event& event) override;
   void WaitForNative(void* event) override { Wait(*static_cast<const Event*>(event)); }
+  bool IsNativeDone(void* event) override { return static_cast<Event*>(event)->IsDone(); }
   void Synchronize() override;
   void BeginCapture() override;
   std::unique_ptr<Graph> EndCapture() override;

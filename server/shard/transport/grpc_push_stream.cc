@@ -124,7 +124,8 @@ void PushStream::OnPayload(const v1::PushRequest& announced,
   bool resume = false;
   {
     MutexLock lock(mu_);
-    --awaited_;
+    // A failed payload stays awaited: a finish that is read before End must not be taken.
+    if (status.ok()) --awaited_;
     finish = reading_ == Reading::kHolds && awaited_ == 0 && !ended_;
     resume = reading_ == Reading::kPauses;
     // Nobody reads or processes a message now, so this thread may.

@@ -75,7 +75,7 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
     kHolds,
   };
   Reading reading_ ABSL_GUARDED_BY(mu_) = Reading::kReads;
-  // Announced payloads that were not added yet.
+  // Announced payloads that were not added yet, failed ones included.
   uint32_t awaited_ ABSL_GUARDED_BY(mu_) = 0;
   // Session of the last announcement; 0: none.
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,12 @@ namespace kaon::shard {
 using kernels::ChannelBug;
 using kernels::LinkSession;
 
+namespace {
+
+constexpr absl::Duration kMaxUnjoinedDelay = absl::Hours(1);
+
+}  // namespace
+
 struct NcclEndpoint::Session {
   Session(std::shared_ptr<kernels::DeviceLink> of, const LinkSession::Options& options)
       : link(std::move(of)), state(*link, options) {}
@@ -31,6 +38,11 @@ struct NcclEndpoint::Session {
   LinkSession state;
   kernels::Region memory;
   std::vector<Slot> slots;
+  // Both ranks were seen in it.
+  bool joined = false;
+  bool noted_unjoined = false;
+  // Time at which it was opened or last carried something.
+  absl::Time busy_at;
   uint64_t received = 0;
   uint64_t bytes = 0;
   bool abort_asked = false;
@@ -95,6 +107,19 @@ absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& req
         absl::StrCat("rank ", request.rank(), " has ", of_rank, " NCCL sessions, at most ",
                      kMaxNcclSessionsOfRank, ": an earlier one is still being aborted"));
   }
+  const auto unjoined = unjoined_.find({request.job(), request.rank()});
+  if (unjoined != unjoined_.end() && SteadyNow() < unjoined->second.refused_until) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", request.rank(), " did not join its last ", unjoined->second.sessions,
+                     " NCCL sessions: the next one is in ",
+                     absl::FormatDuration(absl::Ceil(unjoined->second.refused_until - SteadyNow(),
+                                                     absl::Seconds(1)))));
+  }
+  if (num_unjoined_ >= options_.max_unjoined) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        num_unjoined_, " NCCL sessions were not joined, at most ", options_.max_unjoined,
+        ": each keeps a thread and a socket until this shard is restarted"));
+  }
   if (sessions_.size() >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("all ", options_.max_sessions, " NCCL sessions are in use"));
@@ -107,9 +132,10 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer, request.job(), request.rank()));
   {
     MutexLock lock(mu_);
+    // The worker asks again, when the abort has returned.
+    if (sessions_.size() >= options_.max_sessions) EndLongestIdleLocked();
     KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
   }
-  KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
   const auto session = std::make_shared<Session>(link_, options_.session);
   session->worker = {request.job(), request.rank()};
   KAON_ASSIGN_OR_RETURN(session->memory, link_->Allocate(options_.slots * options_.slot_bytes));
@@ -119,12 +145,21 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   }
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
+  // Last: NCCL listens for both ranks from here on, and nothing but their joining ends that.
+  KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
   for (const auto& earlier : sessions_) {
     if (earlier->worker.job != request.job() || earlier->worker.rank != request.rank()) continue;
+    if (!earlier->joined) NoteUnjoinedLocked(*earlier);
     earlier->state.Fail("the worker opened another session", SteadyNow());
   }
-  KAON_RETURN_IF_ERROR(session->state.Start(id, 0, SteadyNow()));
+  if (const absl::Status started = session->state.Start(id, 0, SteadyNow()); !started.ok()) {
+    ++num_unjoined_;
+    // The earlier session ends.
+    changed_.NotifyAll();
+    return started;
+  }
   session->number = next_session_++;
+  session->busy_at = SteadyNow();
   sessions_.push_back(session);
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
@@ -135,6 +170,32 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   response.set_slots(options_.slots);
   response.set_slot_bytes(options_.slot_bytes);
   return response;
+}
+
+void NcclEndpoint::NoteUnjoinedLocked(Session& session) {
+  if (std::exchange(session.noted_unjoined, true)) return;
+  ++num_unjoined_;
+  Unjoined& of_rank = unjoined_[{session.worker.job, session.worker.rank}];
+  // A worker that was restarted while it joined has one, and the next is for it.
+  if (++of_rank.sessions < 2) return;
+  const double doubled = std::ldexp(1.0, static_cast<int>(std::min(of_rank.sessions - 2, 30u)));
+  of_rank.refused_until =
+      SteadyNow() + std::min(doubled * options_.unjoined_delay, kMaxUnjoinedDelay);
+}
+
+void NcclEndpoint::EndLongestIdleLocked() {
+  Session* longest = nullptr;
+  for (const auto& session : sessions_) {
+    // One at a time.
+    if (session->state.ended()) return;
+    const bool busy = std::any_of(session->slots.begin(), session->slots.end(),
+                                  [](const Slot& one) { return one.used; });
+    if (busy || !session->joined || SteadyNow() - session->busy_at < options_.min_idle) continue;
+    if (longest == nullptr || session->busy_at < longest->busy_at) longest = session.get();
+  }
+  if (longest == nullptr) return;
+  longest->state.Fail("it was idle for longest, and another worker needs room", SteadyNow());
+  changed_.NotifyAll();
 }
 
 NcclEndpoint::Session* NcclEndpoint::FindLocked(uint64_t number) const {
@@ -177,13 +238,16 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
                                                      options_.slots, " slots are in use"));
   }
   const auto tag = static_cast<uint64_t>(slot - session->slots.begin());
-  KAON_RETURN_IF_ERROR(
-      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow()));
+  const absl::Status posted =
+      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow());
+  // On an error, the session has ended.
+  changed_.NotifyAll();
+  if (!posted.ok()) return posted;
+  session->busy_at = SteadyNow();
   slot->used = true;
   slot->announced = announced;
   slot->received = std::move(received);
   ++session->received;
-  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
@@ -218,6 +282,13 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
       work->push_back({session, tag, slot.announced, std::move(slot.received), {}});
     }
     const LinkSession::State state = session->state.state();
+    // Only a session that was ready is revoked.
+    const bool joined =
+        state == LinkSession::State::kReady || state == LinkSession::State::kRevoking;
+    if (joined && !std::exchange(session->joined, true)) {
+      unjoined_.erase({session->worker.job, session->worker.rank});
+    }
+    if (session->state.ended() && !session->joined) NoteUnjoinedLocked(*session);
     if (session->state.ended()) EndTransfersLocked(*session, work);
     if (state == LinkSession::State::kAborting && !std::exchange(session->abort_asked, true)) {
       LOG(INFO) << "NCCL session " << session->number << " of rank " << session->worker.rank
@@ -260,12 +331,14 @@ void NcclEndpoint::Do(Work& work) {
   {
     MutexLock lock(mu_);
     work.session->slots[work.slot].used = false;
+    work.session->busy_at = SteadyNow();
     work.session->bytes += bytes;
   }
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
     return work.received(payload);
   }
-  const absl::Status lost = absl::DataLossError(absl::StrCat(
+  // UNAVAILABLE, since the worker still has the bytes: DATA_LOSS would stop it.
+  const absl::Status lost = absl::UnavailableError(absl::StrCat(
       "NCCL session ", work.session->number, ": transfer ", work.announced.transfer.sequence(),
       " arrived with digest ", absl::Hex(digest, absl::kZeroPad16), ", announced with ",
       absl::Hex(work.announced.transfer.digest(), absl::kZeroPad16)));

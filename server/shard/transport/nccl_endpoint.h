@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -37,9 +39,18 @@ class NcclEndpoint {
   struct Options {
     // Sessions in use or being aborted. Each has slots * slot_bytes of device memory.
     uint32_t max_sessions = 64;
+    // When all are in use, the session that has carried nothing for longest, and for this long at
+    // least, ends.
+    absl::Duration min_idle = absl::Minutes(1);
     uint32_t slots = 4;
     uint64_t slot_bytes = proto::kMaxChunkBytes;
     kernels::LinkSession::Options session;
+    // Time for which a rank gets no session after two that it did not join. Each further one
+    // doubles it, up to 1 hour; a session that it joins starts it anew.
+    absl::Duration unjoined_delay = absl::Seconds(10);
+    // Sessions of this process that nobody joined, before there are no others. NCCL keeps a thread
+    // and a listening socket for each.
+    uint32_t max_unjoined = 256;
     // Interval of looking at transfers under way: about the time that a slot of 1 MiB travels.
     absl::Duration tick = absl::Microseconds(50);
   };
@@ -57,7 +68,7 @@ class NcclEndpoint {
     uint32_t rank = 0;
   };
   // Called once, on the endpoint's thread, without a lock held. The bytes are in host memory and
-  // valid during the call. DATA_LOSS: the digest differs. UNAVAILABLE: the session is over.
+  // valid during the call. UNAVAILABLE: the digest differs, or the session is over.
   using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
 
   // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.
@@ -72,7 +83,8 @@ class NcclEndpoint {
 
   // Makes a session and ends the worker's earlier one. PERMISSION_DENIED for another worker's
   // certificate, and for readers. RESOURCE_EXHAUSTED if all sessions are in use or being aborted,
-  // or the device has no room. UNAVAILABLE after Stop, or if NCCL fails.
+  // the worker did not join earlier ones, or the device has no room. UNAVAILABLE after Stop, or if
+  // NCCL fails.
   absl::StatusOr<v1::OpenNcclSessionResponse> Open(const proto::Identity& peer,
                                                    const v1::OpenNcclSessionRequest& request);
   // Posts the receive of an accepted header. UNAVAILABLE: the session is over, or another worker's.
@@ -101,6 +113,11 @@ class NcclEndpoint {
   struct Session;
   // What to do once no lock is held.
   struct Work;
+  // The sessions in a row that one rank has not joined.
+  struct Unjoined {
+    uint32_t sessions = 0;
+    absl::Time refused_until = absl::InfinitePast();
+  };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns whether anything is under way.
@@ -108,6 +125,9 @@ class NcclEndpoint {
   void EndTransfersLocked(Session& session, std::vector<Work>* work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(Work& work) ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes once that a session has ended before its worker joined.
+  void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLongestIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -120,6 +140,10 @@ class NcclEndpoint {
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_session_ ABSL_GUARDED_BY(mu_) = 1;
   std::list<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  // The key is job and rank. The map has at most max_unjoined entries.
+  std::map<std::pair<std::string, uint32_t>, Unjoined> unjoined_ ABSL_GUARDED_BY(mu_);
+  // Ids that nobody joined by.
+  uint32_t num_unjoined_ ABSL_GUARDED_BY(mu_) = 0;
 
   // Destroyed before the sessions that it aborts.
   kernels::AbortQueue aborts_;

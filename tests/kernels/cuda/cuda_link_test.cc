@@ -62,6 +62,7 @@ TEST_F(CudaLinkTest, CopiesAndDigestsAfterTheEventOfTheElements) {
   CopyIn(bytes);
   const std::unique_ptr<Event> ready = device_->NewEvent();
   lane_->Record(*ready);
+  EXPECT_TRUE(link_->IsReady(ready.get()));
   link_->WaitFor(ready.get());
   link_->Copy(memory_.Sub(0, 100), memory_.Sub(512, 100));
   std::vector<std::byte> out(100);
@@ -82,7 +83,7 @@ TEST_F(CudaLinkTest, GivesNcclATransferOnlyAfterItHasQueuedTheOneBefore) {
   while (!link_->IsDone(comm, first)) continue;
   while (!link_->IsDone(comm, second)) continue;
   EXPECT_EQ(std::string(calls_()), "send 40 of 1 to 0 on 2;");
-  link_->Abort({comm});
+  EXPECT_TRUE(link_->Abort({comm}).ok());
 }
 
 TEST_F(CudaLinkTest, RefusesWhatNcclRefusesAndAbortsAsOneGroup) {
@@ -91,7 +92,7 @@ TEST_F(CudaLinkTest, RefusesWhatNcclRefusesAndAbortsAsOneGroup) {
   const auto refused = link_->Receive(shard, memory_.Sub(0, 60));
   EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
   link_->Revoke(shard);
-  link_->Abort({shard, worker});
+  EXPECT_TRUE(link_->Abort({shard, worker}).ok());
   EXPECT_EQ(std::string(calls_()),
             "recv 60 of 1 from 1 on 1;revoke 1 0;group;abort 1;abort 2;end;");
   EXPECT_FALSE(link_->Init({}, 2).ok());

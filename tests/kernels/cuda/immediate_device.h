@@ -29,6 +29,7 @@ class ImmediateStream : public Stream {
   void Record(Event&) override {}
   void Wait(const Event&) override {}
   void WaitForNative(void*) override {}
+  bool IsNativeDone(void*) override { return true; }
   void Synchronize() override {}
   // No graphs.
   void BeginCapture() override { std::abort(); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
 #include "tests/testing/fake_link.h"
 
 namespace kaon::kernels {
@@ -55,6 +56,37 @@ TEST_F(AbortQueueTest, AbortsEverythingBeforeItEnds) {
   }
   MutexLock lock(mu_);
   EXPECT_EQ(aborted_, 5);
+}
+
+TEST_F(AbortQueueTest, WaitsForACallbackThatHasBegunBeyondItsPatience) {
+  bool began = false;
+  bool ended = false;
+  {
+    AbortQueue queue(link_, absl::Milliseconds(1));
+    queue.Add(NewComm(), [&] {
+      MutexLock lock(mu_);
+      began = true;
+      changed_.NotifyAll();
+      // Time for a destructor that does not wait to return.
+      const absl::Time limit = SteadyNow() + absl::Milliseconds(200);
+      while (SteadyNow() < limit) changed_.WaitFor(mu_, limit - SteadyNow());
+      ended = true;
+    });
+    MutexLock lock(mu_);
+    while (!began) changed_.Wait(mu_);
+  }
+  MutexLock lock(mu_);
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(AbortQueueTest, KeepsWhatAFailedAbortMayStillUse) {
+  const auto memory = std::make_shared<int>(1);
+  fabric_->SetFaults({.abort = absl::FailedPreconditionError("the driver is gone")});
+  {
+    AbortQueue queue(link_);
+    queue.Add(NewComm(), [memory] { ADD_FAILURE() << "its memory is in use"; });
+  }
+  EXPECT_EQ(memory.use_count(), 2);
 }
 
 TEST_F(AbortQueueTest, GivesUpAnAbortThatHangs) {

@@ -26,7 +26,7 @@ struct End {
     session->Fail("closed", absl::UnixEpoch());
     if (session->state() == State::kRevoking) session->Advance(absl::InfiniteFuture());
     if (session->state() != State::kAborting) return;
-    link->Abort({session->comm()});
+    EXPECT_TRUE(link->Abort({session->comm()}).ok());
     session->OnAborted();
   }
 

@@ -80,10 +80,18 @@ TEST_F(NcclApiTest, TransfersBytesAndRevokesAndAbortsAsOneGroup) {
   EXPECT_EQ(api_->Receive(two, memory, 1, nullptr),
             absl::UnavailableError("ncclRecv: an error (6): the test said so"));
   EXPECT_TRUE(api_->Revoke(two).ok());
-  api_->Abort({one, two});
+  EXPECT_TRUE(api_->Abort({one, two}).ok());
   EXPECT_EQ(
       std::string(calls_()),
       "send 24 of 1 to 0 on 1;recv 24 of 1 from 1 on 2;revoke 2 0;group;abort 1;abort 2;end;");
+}
+
+TEST_F(NcclApiTest, TellsOfAnAbortThatFailed) {
+  const auto stuck = reinterpret_cast<nccl::Comm>(66);
+  const auto other = reinterpret_cast<nccl::Comm>(2);
+  EXPECT_EQ(api_->Abort({stuck, other}),
+            absl::FailedPreconditionError("ncclCommAbort: an error (1): the test said so"));
+  EXPECT_EQ(std::string(calls_()), "group;abort 66;abort 2;end;");
 }
 
 TEST(NcclLoadTest, SaysWhyALibraryIsRefused) {
@@ -123,7 +131,7 @@ TEST(NcclLibraryTest, TheRealLibraryHasTheTableAndFailsCleanlyWithoutADevice) {
       state = (*api)->Poll(*comm);
       if (state.kind != CommState::Kind::kInProgress) break;
     }
-    (*api)->Abort({*comm});
+    static_cast<void>((*api)->Abort({*comm}));
   }
   EXPECT_NE(state.kind, CommState::Kind::kReady);
 }

@@ -1,5 +1,6 @@
 // A libnccl for nccl_api_test: it does nothing but note its calls. `rank` of an init is the result
-// that the init returns, except 0 and 1. The test reads the calls by test_nccl_calls.
+// that the init returns, except 0 and 1. The abort of communicator 66 fails. The test reads the
+// calls by test_nccl_calls.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -93,7 +94,7 @@ nccl::Result ncclGroupEnd() {
 }
 nccl::Result ncclCommAbort(nccl::Comm comm) {
   Note("abort " + Name(comm));
-  return nccl::kSuccess;
+  return Name(comm) == "66" ? nccl::kUnhandledCudaError : nccl::kSuccess;
 }
 #ifndef TEST_NCCL_WITHOUT_REVOKE
 nccl::Result ncclCommRevoke(nccl::Comm comm, int flags) {

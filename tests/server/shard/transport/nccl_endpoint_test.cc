@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +32,7 @@ class Worker {
     EXPECT_TRUE(session_.Start(id, 1, SteadyNow()).ok());
   }
   ~Worker() {
-    link_->Abort({session_.comm()});
+    EXPECT_TRUE(link_->Abort({session_.comm()}).ok());
     link_->Free(memory_);
   }
 
@@ -108,6 +109,16 @@ class NcclEndpointTest : public testing::Test {
     announced.bytes = bytes;
     return endpoint_->Receive({"gpt2", rank}, announced, arrival.Take());
   }
+  // Returns a session that has carried one transfer and is idle.
+  v1::OpenNcclSessionResponse OpenAndUse(uint32_t rank, std::list<Worker>& workers) {
+    const auto opened = Open(rank);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    Worker& worker = workers.emplace_back(*fabric_, *opened);
+    Arrival arrival;
+    EXPECT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival, rank).ok());
+    EXPECT_TRUE(arrival.Await().ok());
+    return *opened;
+  }
   // Ends a session and waits until it is forgotten.
   void AwaitSessions(size_t sessions) {
     while (endpoint_->num_sessions() != sessions) std::this_thread::yield();
@@ -142,7 +153,7 @@ TEST_F(NcclEndpointTest, RefusesBytesWithAnotherDigest) {
   const uint64_t digest = worker.Send(60, 7);
   ASSERT_TRUE(Receive(opened->session(), 1, 60, digest, arrival).ok());
   const absl::Status status = arrival.Await();
-  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("NCCL session 1: transfer 1 arrived with digest "),
             std::string::npos)
       << status;
@@ -229,6 +240,29 @@ TEST_F(NcclEndpointTest, ANewSessionEndsTheEarlierOneOfItsWorker) {
   EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: the worker opened another session"));
 }
 
+TEST_F(NcclEndpointTest, AnIdleSessionWhoseReceiveIsRefusedEnds) {
+  Start();
+  std::list<Worker> workers;
+  // In most rounds, the endpoint's thread sleeps and learns of it from Receive alone.
+  for (int i = 0; i < 10; ++i) {
+    const auto opened = OpenAndUse(0, workers);
+    for (int turns = 0; turns < 1000; ++turns) std::this_thread::yield();
+    fabric_->KillRank(1);
+    Arrival arrival;
+    EXPECT_TRUE(absl::IsUnavailable(Receive(opened.session(), 2, 60, 0, arrival)));
+    AwaitSessions(0);
+  }
+}
+
+TEST_F(NcclEndpointTest, AnIdleSessionEndsEvenIfTheNextOneDoesNotBegin) {
+  Start();
+  std::list<Worker> workers;
+  OpenAndUse(0, workers);
+  fabric_->SetFaults({.init = absl::UnavailableError("no link")});
+  EXPECT_EQ(Open(0).status(), absl::UnavailableError("no link"));
+  AwaitSessions(0);
+}
+
 TEST_F(NcclEndpointTest, BoundsTheSessionsOfARankAndOfAll) {
   Start();
   fabric_->SetFaults({.abort_hangs = true});
@@ -241,6 +275,92 @@ TEST_F(NcclEndpointTest, BoundsTheSessionsOfARankAndOfAll) {
   ASSERT_TRUE(Open(2).ok());
   EXPECT_EQ(Open(3).status(), absl::ResourceExhaustedError("all 4 NCCL sessions are in use"));
   fabric_->ReleaseAborts();
+}
+
+TEST_F(NcclEndpointTest, MakesAnIdOnlyForASessionThatBegins) {
+  Start();
+  fabric_->SetFaults({.memory = absl::ResourceExhaustedError("the device is full")});
+  EXPECT_EQ(Open(0).status(), absl::ResourceExhaustedError("the device is full"));
+  EXPECT_EQ(fabric_->counts().ids, 0u);
+}
+
+TEST_F(NcclEndpointTest, AWorkerThatDoesNotJoinGetsNoFurtherSessionForAWhile) {
+  Start();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Open(0).ok());
+    AwaitSessions(1);
+  }
+  const absl::Status status = Open(0).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(status.message(),
+            "rank 0 did not join its last 2 NCCL sessions: the next one is in 10s");
+  // Other ranks are not concerned, and joining ends it.
+  const auto opened = Open(1);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+}
+
+TEST_F(NcclEndpointTest, ASessionThatIsJoinedStartsTheCountAnew) {
+  Start();
+  for (int i = 0; i < 6; ++i) {
+    const auto opened = Open(0);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    if (i % 2 == 0) {
+      AwaitSessions(1);
+      continue;
+    }
+    Worker worker(*fabric_, *opened);
+    Arrival arrival;
+    ASSERT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival).ok());
+    EXPECT_TRUE(arrival.Await().ok());
+    endpoint_->Fail(opened->session(), "the test ends it");
+    AwaitSessions(0);
+  }
+}
+
+TEST_F(NcclEndpointTest, BoundsTheSessionsThatNobodyJoined) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.unjoined_delay = absl::ZeroDuration();
+  options.max_unjoined = 2;
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Open(0).ok());
+    AwaitSessions(1);
+  }
+  EXPECT_EQ(Open(1).status(),
+            absl::ResourceExhaustedError("2 NCCL sessions were not joined, at most 2: each keeps a "
+                                         "thread and a socket until this shard is restarted"));
+}
+
+TEST_F(NcclEndpointTest, TheLongestIdleSessionEndsWhenAnotherWorkerNeedsRoom) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.max_sessions = 2;
+  options.min_idle = absl::ZeroDuration();
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  std::list<Worker> workers;
+  const auto first = OpenAndUse(0, workers);
+  const auto second = OpenAndUse(1, workers);
+  EXPECT_EQ(Open(2).status(), absl::ResourceExhaustedError("all 2 NCCL sessions are in use"));
+  AwaitSessions(1);
+  EXPECT_TRUE(Open(2).ok());
+  Arrival arrival;
+  EXPECT_EQ(Receive(first.session(), 2, 60, 0, arrival),
+            absl::UnavailableError("NCCL session 1 is over"));
+  EXPECT_TRUE(Receive(second.session(), 2, 60, workers.back().Send(60, 2), arrival, 1).ok());
+  EXPECT_TRUE(arrival.Await().ok());
+}
+
+TEST_F(NcclEndpointTest, ASessionThatIsInUseStaysWhenAnotherWorkerNeedsRoom) {
+  NcclEndpoint::Options options = OptionsOf(absl::Minutes(1));
+  options.max_sessions = 1;
+  options.min_idle = absl::ZeroDuration();
+  endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
+  std::list<Worker> workers;
+  const auto first = OpenAndUse(0, workers);
+  Arrival arrival;
+  EXPECT_TRUE(Receive(first.session(), 2, 60, 0, arrival).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Open(1).status()));
+  endpoint_->Stop();
+  EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: the shard stops"));
 }
 
 TEST_F(NcclEndpointTest, RefusesCertificatesOfOthersAndWorkersOfAStoppedShard) {

@@ -38,7 +38,7 @@ class NcclPushTest : private Fabric, public ServedShardTest {
   }
   ~NcclPushTest() override {
     for (const Session& session : sessions_) {
-      link_->Abort({session.state->comm()});
+      EXPECT_TRUE(link_->Abort({session.state->comm()}).ok());
       link_->Free(session.memory);
     }
   }
@@ -48,8 +48,12 @@ class NcclPushTest : private Fabric, public ServedShardTest {
     request.set_job("gpt2");
     request.set_rank(rank);
     v1::OpenNcclSessionResponse opened;
-    const grpc::Status status =
-        v1::ShardNccl::NewStub(channel_)->OpenSession(WithDeadline().get(), request, &opened);
+    grpc::Status status;
+    do {
+      // The aborts of earlier sessions may take a while.
+      status =
+          v1::ShardNccl::NewStub(channel_)->OpenSession(WithDeadline().get(), request, &opened);
+    } while (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_TRUE(status.ok()) << status.error_message();
     kernels::UniqueId id;
     std::memcpy(id.data(), opened.unique_id().data(), id.size());
@@ -152,6 +156,25 @@ TEST_F(NcclPushTest, AFinishWaitsForThePayloadsAnnouncedBeforeIt) {
     EXPECT_EQ(response.credit_bytes(), 16u);
   EXPECT_TRUE(response.has_finished());
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(NcclPushTest, AFinishAfterAPayloadThatFailedEndsWithItsFailure) {
+  for (int i = 0; i < 20; ++i) {
+    Session& session = OpenSession(0);
+    const auto context = WithDeadline();
+    const std::unique_ptr<Stream> stream = data_->Push(context.get());
+    v1::PushRequest header = Header(session, 1, 2);
+    header.mutable_nccl()->set_digest(1);
+    Send(session, 1);
+    stream->Write(OpenRequest(0, 1));
+    stream->Write(header);
+    // Read while the payload fails.
+    stream->Write(FinishRequest());
+    v1::PushResponse response;
+    while (stream->Read(&response)) continue;
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  }
 }
 
 TEST_F(NcclPushTest, ReadsOnOnlyWhenASlotIsFree) {
