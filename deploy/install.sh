@@ -78,6 +78,8 @@ install -m 644 client/python/kaon/*.py client/python/kaon/py.typed "$to/share/ka
 install -m 755 deploy/local_cluster.sh deploy/certificates.sh "$to/share/kaon/deploy/"
 install -m 644 deploy/systemd/* "$to/share/kaon/systemd/"
 install -m 644 deploy/config/*.textproto "$to/share/doc/kaon/examples/"
+install -d "$to/share/doc/kaon/examples/prometheus"
+install -m 644 deploy/prometheus/* "$to/share/doc/kaon/examples/prometheus/"
 install -m 644 LICENSE "$to/share/doc/kaon/"
 "$to/bin/kaonctl" completion bash >"$to/share/bash-completion/completions/kaonctl"
 "$to/bin/kaonctl" completion zsh >"$to/share/zsh/site-functions/_kaonctl"

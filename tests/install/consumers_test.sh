@@ -32,6 +32,7 @@ installed() { cmp "$1" "$kaon/$2" || fail "$2 is not $1"; }
 for file in proto/kaon/v1/*.proto; do installed "$file" "share/kaon/$file"; done
 installed LICENSE share/doc/kaon/LICENSE
 for file in deploy/config/*; do installed "$file" "share/doc/kaon/examples/${file##*/}"; done
+for file in deploy/prometheus/*; do installed "$file" "share/doc/kaon/examples/prometheus/${file##*/}"; done
 for file in deploy/systemd/*; do installed "$file" "share/kaon/systemd/${file##*/}"; done
 (cd "$kaon/share/kaon/proto" && protoc -I . --descriptor_set_out=/dev/null kaon/v1/*.proto) || fail "the protos do not compile"
 [ "$(bash -c 'source "$0" && complete -p kaonctl' "$kaon/share/bash-completion/completions/kaonctl")" = \

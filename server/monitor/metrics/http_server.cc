@@ -34,7 +34,8 @@ constexpr size_t kConnectionBytes = 32 << 10;
 constexpr unsigned kSilenceSeconds = 15;
 constexpr int kBacklog = 64;
 constexpr size_t kStreamBlock = 16 << 10;
-constexpr char kCookie[] = "kaon_token";
+// Browsers send a cookie to every port of a host, so that its name has the port.
+std::string CookieName(int port) { return absl::StrCat("kaon_token_", port); }
 
 absl::Status Refused(const std::string& address, absl::string_view why) {
   return absl::FailedPreconditionError(
@@ -224,7 +225,8 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
   const bool has_header =
       absl::ConsumePrefix(&bearer, "Bearer ") && IsEqual(bearer, options_.token);
   const bool has_cookie = IsEqual(
-      OrEmpty(MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, kCookie)), options_.token);
+      OrEmpty(MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, CookieName(port_).c_str())),
+      options_.token);
   const bool has_query = given != request.query.end() && IsEqual(given->second, options_.token);
   if (!has_header && !has_cookie && !has_query) {
     return {nullptr, Error(MHD_HTTP_UNAUTHORIZED,
@@ -235,7 +237,7 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
   // The link with the token is for people: the address that they see and pass on has none.
   HttpResponse redirect = Error(MHD_HTTP_SEE_OTHER, "");
   redirect.headers = {{"Location", request.path},
-                      {"Set-Cookie", absl::StrCat(kCookie, "=", options_.token,
+                      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", options_.token,
                                                   "; HttpOnly; SameSite=Strict; Path=/",
                                                   certificate_.empty() ? "" : "; Secure")}};
   return {nullptr, std::move(redirect)};

@@ -70,15 +70,20 @@ TEST_F(HttpServerTest, AsksForTheTokenOfAPage) {
   EXPECT_EQ(StatusOf(Get("/", "Authorization: Bearer \r\n")), 401);
   EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Authorization: Basic ", kToken, "\r\n"))), 401);
   EXPECT_THAT(Get("/", bearer_), HasSubstr("page"));
-  EXPECT_THAT(Get("/", absl::StrCat("Cookie: kaon_token=", kToken, "\r\n")), HasSubstr("page"));
+  EXPECT_THAT(Get("/", absl::StrCat("Cookie: kaon_token_", server_->port(), "=", kToken, "\r\n")),
+              HasSubstr("page"));
 }
 
 TEST_F(HttpServerTest, ExchangesTheTokenOfALinkForACookie) {
   const std::string response = Get(absl::StrCat("/?token=", kToken));
   EXPECT_EQ(StatusOf(response), 303) << response;
   EXPECT_THAT(response, HasSubstr("Location: /\r\n"));
-  EXPECT_THAT(response, HasSubstr(absl::StrCat("Set-Cookie: kaon_token=", kToken,
-                                               "; HttpOnly; SameSite=Strict; Path=/\r\n")));
+  EXPECT_THAT(response, HasSubstr(absl::StrCat("Set-Cookie: kaon_token_", server_->port(), "=",
+                                               kToken, "; HttpOnly; SameSite=Strict; Path=/\r\n")));
+}
+
+TEST_F(HttpServerTest, IgnoresTheCookieOfAnotherPort) {
+  EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_1=", kToken, "\r\n"))), 401);
 }
 
 TEST_F(HttpServerTest, TellsNobodyWithoutATokenWhichPagesExist) {
