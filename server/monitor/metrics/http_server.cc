@@ -1,10 +1,12 @@
-#include "server/monitor/metrics/http_server.h"
-
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <glog/logging.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@
 #include "client/transport/loopback.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/monitor/metrics/http_server.h"
 
 namespace kaon::metrics {
 
@@ -51,6 +54,24 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
         absl::StrCat("metrics_address needs '", proto::OneLine(path), "', which cannot be read"));
   }
   return text.str();
+}
+
+// Returns whether the first certificate of a PEM text belongs to the private key of another.
+bool Match(const std::string& certificate, const std::string& key) {
+  const auto open = [](const std::string& text) {
+    return std::unique_ptr<BIO, int (*)(BIO*)>(
+        BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
+  };
+  const std::unique_ptr<X509, void (*)(X509*)> x509(
+      PEM_read_bio_X509(open(certificate).get(), nullptr, nullptr, nullptr), X509_free);
+  // An encrypted key has no password here, and must not ask a terminal for one.
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> private_key(
+      PEM_read_bio_PrivateKey(open(key).get(), nullptr, no_password, nullptr), EVP_PKEY_free);
+  const bool match = x509 != nullptr && private_key != nullptr &&
+                     X509_check_private_key(x509.get(), private_key.get()) == 1;
+  ERR_clear_error();
+  return match;
 }
 
 // Takes as long for any guess of that length.
@@ -123,6 +144,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions option
   if (!server->options_.certificate_file.empty()) {
     KAON_ASSIGN_OR_RETURN(server->certificate_, ReadFile(server->options_.certificate_file));
     KAON_ASSIGN_OR_RETURN(server->private_key_, ReadFile(server->options_.private_key_file));
+    if (!Match(server->certificate_, server->private_key_)) {
+      return Refused(server->options_.address,
+                     "certificate_file and private_key_file do not match");
+    }
   }
   KAON_RETURN_IF_ERROR(server->Listen());
   KAON_RETURN_IF_ERROR(server->Run());
@@ -166,8 +191,11 @@ absl::Status HttpServer::Run() {
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, private_key_.data()});
   }
   more.push_back({MHD_OPTION_END, 0, nullptr});
+  // libmicrohttpd closes what it is given, also if it does not start.
+  const int listening = fcntl(socket_, F_DUPFD_CLOEXEC, 0);
+  if (listening < 0) return Refused(options_.address, std::strerror(errno));
   daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, OnRequest, this, MHD_OPTION_LISTEN_SOCKET,
-                             socket_, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+                             listening, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
                              MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds,
                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_ARRAY,
                              more.data(), MHD_OPTION_END);
@@ -182,26 +210,42 @@ void HttpServer::RereadCertificates() {
   absl::StatusOr<std::string> certificate = ReadFile(options_.certificate_file);
   absl::StatusOr<std::string> key = ReadFile(options_.private_key_file);
   if (!certificate.ok() || !key.ok()) return;
-  if (*certificate == certificate_ && *key == private_key_) return;
+  const bool is_new = *certificate != certificate_ || *key != private_key_;
+  // One of the two files may come later. The old pair is served until then.
+  const std::string pair = absl::StrCat(*certificate, *key);
+  if ((!is_new && daemon_ != nullptr) || pair == refused_) return;
+  refused_ = pair;
+  if (!Match(*certificate, *key)) {
+    LOG(WARNING) << "the certificate and the private key of metrics do not match: the old ones "
+                    "are served";
+    return;
+  }
   if (daemon_ != nullptr) {
-    MHD_quiesce_daemon(daemon_);
     stopping_ = true;
     MHD_stop_daemon(daemon_);
     stopping_ = false;
     daemon_ = nullptr;
   }
-  certificate_ = *std::move(certificate);
-  private_key_ = *std::move(key);
-  // Files that do not match yet are tried again when they change.
-  if (const absl::Status status = Run(); !status.ok()) LOG(ERROR) << status.message();
+  certificate_.swap(*certificate);
+  private_key_.swap(*key);
+  absl::Status started = Run();
+  if (started.ok()) {
+    refused_.clear();
+    return;
+  }
+  LOG(ERROR) << started.message();
+  certificate_.swap(*certificate);
+  private_key_.swap(*key);
+  started = Run();
+  if (started.ok()) return;
+  // The next call tries both again.
+  refused_.clear();
+  LOG(ERROR) << started.message();
 }
 
 void HttpServer::Stop() {
   if (stopping_.exchange(true)) return;
-  if (daemon_ != nullptr) {
-    MHD_quiesce_daemon(daemon_);
-    MHD_stop_daemon(daemon_);
-  }
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   if (socket_ >= 0) close(socket_);
 }
 
