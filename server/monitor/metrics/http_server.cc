@@ -37,6 +37,8 @@ constexpr size_t kConnectionBytes = 32 << 10;
 constexpr unsigned kSilenceSeconds = 15;
 constexpr int kBacklog = 64;
 constexpr size_t kStreamBlock = 16 << 10;
+// GnuTLS' defaults allow TLS 1.0 and 1.1.
+constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 // Browsers send a cookie to every port of a host, so that its name has the port.
 std::string CookieName(int port) { return absl::StrCat("kaon_token_", port); }
 
@@ -189,6 +191,7 @@ absl::Status HttpServer::Run() {
     flags |= MHD_USE_TLS;
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, certificate_.data()});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, private_key_.data()});
+    more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsVersions)});
   }
   more.push_back({MHD_OPTION_END, 0, nullptr});
   // libmicrohttpd closes what it is given, also if it does not start.

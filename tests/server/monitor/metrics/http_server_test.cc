@@ -244,5 +244,11 @@ TEST_F(HttpsServerTest, RefusesFilesThatDoNotMatch) {
               HasSubstr("do not match"));
 }
 
+TEST_F(HttpsServerTest, RefusesOldVersionsOfTls) {
+  Start();
+  EXPECT_EQ(FetchSecurely(server_->port(), "/metrics", TLS1_1_VERSION).response, "");
+  EXPECT_EQ(StatusOf(FetchSecurely(server_->port(), "/metrics", TLS1_2_VERSION).response), 200);
+}
+
 }  // namespace
 }  // namespace kaon::metrics
