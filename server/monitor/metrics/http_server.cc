@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/hmac.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sys/socket.h>
@@ -16,8 +17,11 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/transport/loopback.h"
@@ -41,6 +45,44 @@ constexpr size_t kStreamBlock = 16 << 10;
 constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 // Browsers send a cookie to every port of a host, so that its name has the port.
 std::string CookieName(int port) { return absl::StrCat("kaon_token_", port); }
+
+// A browser stores cookies in the clear. The value opens the pages of one port, and does not tell
+// the token.
+std::string CookieValue(const std::string& token, int port) {
+  if (token.empty()) return "";
+  const std::string name = CookieName(port);
+  unsigned char code[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
+       reinterpret_cast<const unsigned char*>(name.data()), name.size(), code, &size);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(code), static_cast<size_t>(size)));
+}
+
+std::string PercentEncoded(const std::string& text) {
+  std::string encoded;
+  for (const char letter : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||
+        absl::StrContains("-._~", letter)) {
+      encoded += letter;
+    } else {
+      absl::StrAppendFormat(&encoded, "%%%02X", static_cast<unsigned char>(letter));
+    }
+  }
+  return encoded;
+}
+
+// The address of a request without its token.
+std::string WithoutToken(const HttpRequest& request) {
+  std::string address = request.path;
+  char before = '?';
+  for (const auto& [name, value] : request.query) {
+    if (name == "token") continue;
+    absl::StrAppend(&address, std::string(1, std::exchange(before, '&')), PercentEncoded(name), "=",
+                    PercentEncoded(value));
+  }
+  return address;
+}
 
 absl::Status Refused(const std::string& address, absl::string_view why) {
   return absl::FailedPreconditionError(
@@ -273,7 +315,7 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
       absl::ConsumePrefix(&bearer, "Bearer ") && IsEqual(bearer, options_.token);
   const bool has_cookie = IsEqual(
       OrEmpty(MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, CookieName(port_).c_str())),
-      options_.token);
+      CookieValue(options_.token, port_));
   const bool has_query = given != request.query.end() && IsEqual(given->second, options_.token);
   if (!has_header && !has_cookie && !has_query) {
     return {nullptr, Error(MHD_HTTP_UNAUTHORIZED,
@@ -283,10 +325,11 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
   if (has_header || !has_query) return {route, {}};
   // The link with the token is for people: the address that they see and pass on has none.
   HttpResponse redirect = Error(MHD_HTTP_SEE_OTHER, "");
-  redirect.headers = {{"Location", request.path},
-                      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", options_.token,
-                                                  "; HttpOnly; SameSite=Strict; Path=/",
-                                                  certificate_.empty() ? "" : "; Secure")}};
+  redirect.headers = {
+      {"Location", WithoutToken(request)},
+      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", CookieValue(options_.token, port_),
+                                  "; HttpOnly; SameSite=Strict; Path=/",
+                                  certificate_.empty() ? "" : "; Secure")}};
   return {nullptr, std::move(redirect)};
 }
 

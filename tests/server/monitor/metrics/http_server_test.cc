@@ -73,20 +73,39 @@ TEST_F(HttpServerTest, AsksForTheTokenOfAPage) {
   EXPECT_EQ(StatusOf(Get("/", "Authorization: Bearer \r\n")), 401);
   EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Authorization: Basic ", kToken, "\r\n"))), 401);
   EXPECT_THAT(Get("/", bearer_), HasSubstr("page"));
-  EXPECT_THAT(Get("/", absl::StrCat("Cookie: kaon_token_", server_->port(), "=", kToken, "\r\n")),
-              HasSubstr("page"));
+  EXPECT_EQ(
+      StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_", server_->port(), "=", kToken, "\r\n"))),
+      401);
 }
 
 TEST_F(HttpServerTest, ExchangesTheTokenOfALinkForACookie) {
   const std::string response = Get(absl::StrCat("/?token=", kToken));
   EXPECT_EQ(StatusOf(response), 303) << response;
   EXPECT_THAT(response, HasSubstr("Location: /\r\n"));
-  EXPECT_THAT(response, HasSubstr(absl::StrCat("Set-Cookie: kaon_token_", server_->port(), "=",
-                                               kToken, "; HttpOnly; SameSite=Strict; Path=/\r\n")));
+  EXPECT_THAT(response, HasSubstr("; HttpOnly; SameSite=Strict; Path=/\r\n"));
+  const std::string name = absl::StrCat("kaon_token_", server_->port(), "=");
+  EXPECT_THAT(response, HasSubstr("Set-Cookie: " + name));
+  // A cookie that leaks opens the page of this port alone: the token is not in it.
+  EXPECT_THAT(response, Not(HasSubstr(kToken)));
+  const size_t from = response.find(name);
+  const std::string cookie = response.substr(from, response.find(';', from) - from);
+  EXPECT_THAT(Get("/", "Cookie: " + cookie + "\r\n"), HasSubstr("page"));
+}
+
+TEST_F(HttpServerTest, KeepsTheOtherArgumentsOfALink) {
+  EXPECT_THAT(Get(absl::StrCat("/?last=all&token=", kToken, "&q=a%20%26b%0D%0AX:1")),
+              HasSubstr("Location: /?last=all&q=a%20%26b%0D%0AX%3A1\r\n"));
 }
 
 TEST_F(HttpServerTest, IgnoresTheCookieOfAnotherPort) {
-  EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_1=", kToken, "\r\n"))), 401);
+  const int first = server_->port();
+  const std::string response = Get(absl::StrCat("/?token=", kToken));
+  const size_t from = response.find('=', response.find("Set-Cookie: "));
+  const std::string value = response.substr(from, response.find(';', from) - from);
+  Start("127.0.0.1:0");
+  for (const int port : {first, server_->port()}) {
+    EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_", port, value, "\r\n"))), 401);
+  }
 }
 
 TEST_F(HttpServerTest, TellsNobodyWithoutATokenWhichPagesExist) {
