@@ -24,6 +24,12 @@ constexpr size_t kMaxMarks = 200;
 constexpr size_t kAllParts = 300;
 constexpr size_t kLeastParts = 24;
 constexpr double kLogarithmicFrom = 50;
+// Values that differ by less, as a part of the larger one, are one value: doubles have no round
+// values between them.
+constexpr double kLeastDifference = 1e-12;
+// Smaller values are drawn as 0, and larger ones not at all: arithmetic with them loses its range.
+constexpr double kLeastValue = 1e-290;
+constexpr double kLargestValue = 1e300;
 
 // Maps values to the drawing.
 struct Axis {
@@ -42,11 +48,13 @@ struct Axis {
 // Widens a range of one value, so that it has a length.
 Axis Linear(double low, double high) {
   if (high > low) return {low, high, false};
-  const double room = low == 0 ? 1 : std::abs(low) * 0.1;
+  const double room = std::abs(low) < kLeastValue ? 1 : std::abs(low) * 0.1;
   return {low - room, high + room, false};
 }
 
 Axis VerticalAxis(double low, double high) {
+  const double most = std::max(std::abs(low), std::abs(high));
+  if (high - low <= std::max(kLeastDifference * most, kLeastValue)) return Linear(low, low);
   if (low > 0 && high / low >= kLogarithmicFrom) return {low * 0.9, high * 1.1, true};
   const double room = (high - low) * 0.06;
   // Room below must not make a positive number look negative.
@@ -68,7 +76,11 @@ std::vector<double> Ticks(const Axis& axis, int count) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double unit = raw / power;
   const double step = power * (unit <= 1.5 ? 1 : unit <= 3.5 ? 2 : unit <= 7.5 ? 5 : 10);
-  for (double tick = std::ceil(axis.low / step) * step; tick <= axis.high; tick += step) {
+  const double first = std::ceil(axis.low / step);
+  // The step is at least raw/1.75. The bound ends the loop whatever the axis is.
+  for (int i = 0; i <= 2 * count; ++i) {
+    const double tick = (first + i) * step;
+    if (!(tick <= axis.high)) break;
     ticks.push_back(std::abs(tick) < step * 1e-6 ? 0 : tick);
   }
   return ticks;
@@ -157,7 +169,8 @@ std::string Legend(const Chart& chart) {
 std::vector<Series> Drawable(const std::vector<Series>& all) {
   std::vector<Series> drawable = all;
   for (Series& series : drawable) {
-    std::erase_if(series.points, [](const auto& point) { return !std::isfinite(point.second); });
+    std::erase_if(series.points,
+                  [](const auto& point) { return !(std::abs(point.second) <= kLargestValue); });
   }
   return drawable;
 }

@@ -1,10 +1,13 @@
-#include "server/monitor/metrics/http_server.h"
-
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <glog/logging.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
+#include <openssl/hmac.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,13 +17,17 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/transport/loopback.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/monitor/metrics/http_server.h"
 
 namespace kaon::metrics {
 
@@ -34,8 +41,48 @@ constexpr size_t kConnectionBytes = 32 << 10;
 constexpr unsigned kSilenceSeconds = 15;
 constexpr int kBacklog = 64;
 constexpr size_t kStreamBlock = 16 << 10;
+// GnuTLS' defaults allow TLS 1.0 and 1.1.
+constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 // Browsers send a cookie to every port of a host, so that its name has the port.
 std::string CookieName(int port) { return absl::StrCat("kaon_token_", port); }
+
+// A browser stores cookies in the clear. The value opens the pages of one port, and does not tell
+// the token.
+std::string CookieValue(const std::string& token, int port) {
+  if (token.empty()) return "";
+  const std::string name = CookieName(port);
+  unsigned char code[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
+       reinterpret_cast<const unsigned char*>(name.data()), name.size(), code, &size);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(code), static_cast<size_t>(size)));
+}
+
+std::string PercentEncoded(const std::string& text) {
+  std::string encoded;
+  for (const char letter : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||
+        absl::StrContains("-._~", letter)) {
+      encoded += letter;
+    } else {
+      absl::StrAppendFormat(&encoded, "%%%02X", static_cast<unsigned char>(letter));
+    }
+  }
+  return encoded;
+}
+
+// The address of a request without its token.
+std::string WithoutToken(const HttpRequest& request) {
+  std::string address = request.path;
+  char before = '?';
+  for (const auto& [name, value] : request.query) {
+    if (name == "token") continue;
+    absl::StrAppend(&address, std::string(1, std::exchange(before, '&')), PercentEncoded(name), "=",
+                    PercentEncoded(value));
+  }
+  return address;
+}
 
 absl::Status Refused(const std::string& address, absl::string_view why) {
   return absl::FailedPreconditionError(
@@ -51,6 +98,24 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
         absl::StrCat("metrics_address needs '", proto::OneLine(path), "', which cannot be read"));
   }
   return text.str();
+}
+
+// Returns whether the first certificate of a PEM text belongs to the private key of another.
+bool Match(const std::string& certificate, const std::string& key) {
+  const auto open = [](const std::string& text) {
+    return std::unique_ptr<BIO, int (*)(BIO*)>(
+        BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free);
+  };
+  const std::unique_ptr<X509, void (*)(X509*)> x509(
+      PEM_read_bio_X509(open(certificate).get(), nullptr, nullptr, nullptr), X509_free);
+  // An encrypted key has no password here, and must not ask a terminal for one.
+  const auto no_password = [](char*, int, int, void*) { return -1; };
+  const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> private_key(
+      PEM_read_bio_PrivateKey(open(key).get(), nullptr, no_password, nullptr), EVP_PKEY_free);
+  const bool match = x509 != nullptr && private_key != nullptr &&
+                     X509_check_private_key(x509.get(), private_key.get()) == 1;
+  ERR_clear_error();
+  return match;
 }
 
 // Takes as long for any guess of that length.
@@ -123,6 +188,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions option
   if (!server->options_.certificate_file.empty()) {
     KAON_ASSIGN_OR_RETURN(server->certificate_, ReadFile(server->options_.certificate_file));
     KAON_ASSIGN_OR_RETURN(server->private_key_, ReadFile(server->options_.private_key_file));
+    if (!Match(server->certificate_, server->private_key_)) {
+      return Refused(server->options_.address,
+                     "certificate_file and private_key_file do not match");
+    }
   }
   KAON_RETURN_IF_ERROR(server->Listen());
   KAON_RETURN_IF_ERROR(server->Run());
@@ -164,10 +233,14 @@ absl::Status HttpServer::Run() {
     flags |= MHD_USE_TLS;
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, certificate_.data()});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, private_key_.data()});
+    more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsVersions)});
   }
   more.push_back({MHD_OPTION_END, 0, nullptr});
+  // libmicrohttpd closes what it is given, also if it does not start.
+  const int listening = fcntl(socket_, F_DUPFD_CLOEXEC, 0);
+  if (listening < 0) return Refused(options_.address, std::strerror(errno));
   daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, OnRequest, this, MHD_OPTION_LISTEN_SOCKET,
-                             socket_, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+                             listening, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
                              MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds,
                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_ARRAY,
                              more.data(), MHD_OPTION_END);
@@ -182,26 +255,42 @@ void HttpServer::RereadCertificates() {
   absl::StatusOr<std::string> certificate = ReadFile(options_.certificate_file);
   absl::StatusOr<std::string> key = ReadFile(options_.private_key_file);
   if (!certificate.ok() || !key.ok()) return;
-  if (*certificate == certificate_ && *key == private_key_) return;
+  const bool is_new = *certificate != certificate_ || *key != private_key_;
+  // One of the two files may come later. The old pair is served until then.
+  const std::string pair = absl::StrCat(*certificate, *key);
+  if ((!is_new && daemon_ != nullptr) || pair == refused_) return;
+  refused_ = pair;
+  if (!Match(*certificate, *key)) {
+    LOG(WARNING) << "the certificate and the private key of metrics do not match: the old ones "
+                    "are served";
+    return;
+  }
   if (daemon_ != nullptr) {
-    MHD_quiesce_daemon(daemon_);
     stopping_ = true;
     MHD_stop_daemon(daemon_);
     stopping_ = false;
     daemon_ = nullptr;
   }
-  certificate_ = *std::move(certificate);
-  private_key_ = *std::move(key);
-  // Files that do not match yet are tried again when they change.
-  if (const absl::Status status = Run(); !status.ok()) LOG(ERROR) << status.message();
+  certificate_.swap(*certificate);
+  private_key_.swap(*key);
+  absl::Status started = Run();
+  if (started.ok()) {
+    refused_.clear();
+    return;
+  }
+  LOG(ERROR) << started.message();
+  certificate_.swap(*certificate);
+  private_key_.swap(*key);
+  started = Run();
+  if (started.ok()) return;
+  // The next call tries both again.
+  refused_.clear();
+  LOG(ERROR) << started.message();
 }
 
 void HttpServer::Stop() {
   if (stopping_.exchange(true)) return;
-  if (daemon_ != nullptr) {
-    MHD_quiesce_daemon(daemon_);
-    MHD_stop_daemon(daemon_);
-  }
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   if (socket_ >= 0) close(socket_);
 }
 
@@ -226,7 +315,7 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
       absl::ConsumePrefix(&bearer, "Bearer ") && IsEqual(bearer, options_.token);
   const bool has_cookie = IsEqual(
       OrEmpty(MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, CookieName(port_).c_str())),
-      options_.token);
+      CookieValue(options_.token, port_));
   const bool has_query = given != request.query.end() && IsEqual(given->second, options_.token);
   if (!has_header && !has_cookie && !has_query) {
     return {nullptr, Error(MHD_HTTP_UNAUTHORIZED,
@@ -236,10 +325,11 @@ std::pair<const HttpRoute*, HttpResponse> HttpServer::Admit(MHD_Connection* conn
   if (has_header || !has_query) return {route, {}};
   // The link with the token is for people: the address that they see and pass on has none.
   HttpResponse redirect = Error(MHD_HTTP_SEE_OTHER, "");
-  redirect.headers = {{"Location", request.path},
-                      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", options_.token,
-                                                  "; HttpOnly; SameSite=Strict; Path=/",
-                                                  certificate_.empty() ? "" : "; Secure")}};
+  redirect.headers = {
+      {"Location", WithoutToken(request)},
+      {"Set-Cookie", absl::StrCat(CookieName(port_), "=", CookieValue(options_.token, port_),
+                                  "; HttpOnly; SameSite=Strict; Path=/",
+                                  certificate_.empty() ? "" : "; Secure")}};
   return {nullptr, std::move(redirect)};
 }
 

@@ -67,7 +67,8 @@ class HttpServer {
   ~HttpServer();
 
   int port() const { return port_; }
-  // Uses the certificate files from now on, if they have changed. Open connections end then.
+  // Uses the certificate files from now on, if they have changed. Open connections end then. Keeps
+  // what it has while the files cannot be read or do not match.
   void RereadCertificates();
   // Ends all connections; a handler may take as long as it waits. Idempotent.
   void Stop();
@@ -95,6 +96,8 @@ class HttpServer {
   // PEM texts that the daemon runs with.
   std::string certificate_;
   std::string private_key_;
+  // PEM texts, joined, that were read since and are of no use.
+  std::string refused_;
   MHD_Daemon* daemon_ = nullptr;
   std::atomic<bool> stopping_{false};
   std::atomic<int> streams_{0};

@@ -39,7 +39,8 @@ TEST(ChartTest, IsLogarithmicOverAWideRange) {
 
 TEST(ChartTest, LeavesOutWhatCannotBeDrawn) {
   EXPECT_THAT(LineChart(ChartOf({})), HasSubstr("No values yet."));
-  EXPECT_THAT(LineChart(ChartOf({{1, NAN}, {2, INFINITY}})), HasSubstr("No values yet."));
+  EXPECT_THAT(LineChart(ChartOf({{1, NAN}, {2, INFINITY}, {3, -1.7e308}})),
+              HasSubstr("No values yet."));
   const std::string html = LineChart(ChartOf({{1, NAN}, {2, 3}}));
   EXPECT_THAT(html, HasSubstr("<circle"));
   EXPECT_THAT(html, Not(HasSubstr("nan")));
@@ -59,6 +60,15 @@ TEST(ChartTest, StaysSmallAndKeepsASpike) {
 TEST(ChartTest, DrawsAConstant) {
   EXPECT_THAT(LineChart(ChartOf({{1, 0}, {2, 0}})), HasSubstr("<polyline"));
   EXPECT_THAT(LineChart(ChartOf({{1, 3}, {2, 3}})), Not(HasSubstr("inf")));
+}
+
+TEST(ChartTest, DrawsValuesThatDifferByTheLeastPossible) {
+  for (const double value : {2.5, -2.5, 1e290, 5e-324}) {
+    const double next = std::nextafter(value, INFINITY);
+    const std::string html = LineChart(ChartOf({{1, value}, {2, next}}));
+    EXPECT_LT(html.size(), 4u << 10) << value;
+    EXPECT_THAT(html, HasSubstr("<polyline")) << value;
+  }
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace kaon::metrics {
 // A connection; it ends with the object.
 class HttpConnection {
  public:
-  explicit HttpConnection(int port) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit HttpConnection(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -28,6 +28,7 @@ class HttpConnection {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   bool connected() const { return connected_; }
+  int socket() const { return socket_; }
   void Send(const std::string& text) { send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
   // Reads until the text ends with `end`, or to the end of the connection.
   std::string ReadUntil(const std::string& end) {

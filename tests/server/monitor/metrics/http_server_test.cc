@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tests/server/auth/certificates.h"
 #include "tests/server/monitor/metrics/http_client.h"
+#include "tests/server/monitor/metrics/https_client.h"
 
 namespace kaon::metrics {
 namespace {
@@ -17,7 +20,7 @@ using ::testing::Not;
 
 constexpr char kToken[] = "0123456789abcdef-token";
 
-class HttpServerTest : public testing::Test {
+class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() { Start("127.0.0.1:0"); }
 
@@ -70,20 +73,39 @@ TEST_F(HttpServerTest, AsksForTheTokenOfAPage) {
   EXPECT_EQ(StatusOf(Get("/", "Authorization: Bearer \r\n")), 401);
   EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Authorization: Basic ", kToken, "\r\n"))), 401);
   EXPECT_THAT(Get("/", bearer_), HasSubstr("page"));
-  EXPECT_THAT(Get("/", absl::StrCat("Cookie: kaon_token_", server_->port(), "=", kToken, "\r\n")),
-              HasSubstr("page"));
+  EXPECT_EQ(
+      StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_", server_->port(), "=", kToken, "\r\n"))),
+      401);
 }
 
 TEST_F(HttpServerTest, ExchangesTheTokenOfALinkForACookie) {
   const std::string response = Get(absl::StrCat("/?token=", kToken));
   EXPECT_EQ(StatusOf(response), 303) << response;
   EXPECT_THAT(response, HasSubstr("Location: /\r\n"));
-  EXPECT_THAT(response, HasSubstr(absl::StrCat("Set-Cookie: kaon_token_", server_->port(), "=",
-                                               kToken, "; HttpOnly; SameSite=Strict; Path=/\r\n")));
+  EXPECT_THAT(response, HasSubstr("; HttpOnly; SameSite=Strict; Path=/\r\n"));
+  const std::string name = absl::StrCat("kaon_token_", server_->port(), "=");
+  EXPECT_THAT(response, HasSubstr("Set-Cookie: " + name));
+  // A cookie that leaks opens the page of this port alone: the token is not in it.
+  EXPECT_THAT(response, Not(HasSubstr(kToken)));
+  const size_t from = response.find(name);
+  const std::string cookie = response.substr(from, response.find(';', from) - from);
+  EXPECT_THAT(Get("/", "Cookie: " + cookie + "\r\n"), HasSubstr("page"));
+}
+
+TEST_F(HttpServerTest, KeepsTheOtherArgumentsOfALink) {
+  EXPECT_THAT(Get(absl::StrCat("/?last=all&token=", kToken, "&q=a%20%26b%0D%0AX:1")),
+              HasSubstr("Location: /?last=all&q=a%20%26b%0D%0AX%3A1\r\n"));
 }
 
 TEST_F(HttpServerTest, IgnoresTheCookieOfAnotherPort) {
-  EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_1=", kToken, "\r\n"))), 401);
+  const int first = server_->port();
+  const std::string response = Get(absl::StrCat("/?token=", kToken));
+  const size_t from = response.find('=', response.find("Set-Cookie: "));
+  const std::string value = response.substr(from, response.find(';', from) - from);
+  Start("127.0.0.1:0");
+  for (const int port : {first, server_->port()}) {
+    EXPECT_EQ(StatusOf(Get("/", absl::StrCat("Cookie: kaon_token_", port, value, "\r\n"))), 401);
+  }
 }
 
 TEST_F(HttpServerTest, TellsNobodyWithoutATokenWhichPagesExist) {
@@ -170,6 +192,81 @@ TEST_F(HttpServerTest, OpensNoPageWithoutAToken) {
   ASSERT_TRUE(closed.ok()) << closed.status();
   EXPECT_EQ(StatusOf(Fetch((*closed)->port(), "/?token=")), 401);
   EXPECT_EQ(StatusOf(Fetch((*closed)->port(), "/", "Authorization: Bearer \r\n")), 401);
+}
+
+// A server with the certificate "shard", whose files can change.
+class HttpsServerTest : public ::testing::Test {
+ protected:
+  HttpsServerTest() {
+    Use("shard", ".crt");
+    Use("shard", ".key");
+  }
+  void Start() {
+    HttpOptions options;
+    options.address = "127.0.0.1:0";
+    options.certificate_file = directory_ + "/served.crt";
+    options.private_key_file = directory_ + "/served.key";
+    options.routes.push_back({"/metrics", false, [](const HttpRequest&) {
+                                HttpResponse response;
+                                response.body = "metrics";
+                                return response;
+                              }});
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+  }
+  // Replaces the file that is served by that of the certificate `name`.
+  void Use(const std::string& name, const std::string& extension) {
+    std::filesystem::copy_file(directory_ + "/" + name + extension,
+                               directory_ + "/served" + extension,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  void Expect(const std::string& certificate) {
+    const HttpsAnswer answer = FetchSecurely(server_->port(), "/metrics");
+    EXPECT_EQ(StatusOf(answer.response), 200);
+    EXPECT_THAT(answer.subject, HasSubstr("CN=" + certificate));
+  }
+
+  const testing::Certificates certificates_{""};
+  const std::string directory_ = certificates_.directory();
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpsServerTest, AnswersWhateverTheFilesBecome) {
+  Start();
+  Expect("shard");
+  // The key comes later than its certificate.
+  Use("coordinator", ".crt");
+  for (int i = 0; i < 3; ++i) {
+    server_->RereadCertificates();
+    Expect("shard");
+  }
+  Use("coordinator", ".key");
+  server_->RereadCertificates();
+  Expect("coordinator");
+  std::filesystem::resize_file(directory_ + "/served.crt", 100);
+  server_->RereadCertificates();
+  Expect("coordinator");
+  Use("shard", ".crt");
+  Use("shard", ".key");
+  server_->RereadCertificates();
+  Expect("shard");
+}
+
+TEST_F(HttpsServerTest, RefusesFilesThatDoNotMatch) {
+  Use("coordinator", ".key");
+  HttpOptions options;
+  options.address = "127.0.0.1:0";
+  options.certificate_file = directory_ + "/served.crt";
+  options.private_key_file = directory_ + "/served.key";
+  EXPECT_THAT(std::string(HttpServer::Start(std::move(options)).status().message()),
+              HasSubstr("do not match"));
+}
+
+TEST_F(HttpsServerTest, RefusesOldVersionsOfTls) {
+  Start();
+  EXPECT_EQ(FetchSecurely(server_->port(), "/metrics", TLS1_1_VERSION).response, "");
+  EXPECT_EQ(StatusOf(FetchSecurely(server_->port(), "/metrics", TLS1_2_VERSION).response), 200);
 }
 
 }  // namespace
