@@ -1,6 +1,7 @@
 #include "server/shard/complete_config.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +27,10 @@ namespace kaon::shard {
 namespace {
 
 using config::CheckRange;
+
+// Overrides the bytes of a journal segment. No setting has them, as no job gains by another size;
+// tests/crash ends segments every few steps.
+constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
 
 constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
 constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
@@ -192,6 +197,16 @@ uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files) {
   const uint64_t affordable =
       std::min(host_memory_bytes / 16 / kShmSessionBytes, open_files / 8 / kDescriptorsOfSession);
   return static_cast<uint32_t>(std::min<uint64_t>(kDefaultShmSessions, affordable));
+}
+
+absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
+  const char* text = std::getenv(kSegmentBytesVariable);
+  if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(kSegmentBytesVariable, " is \"",
+                                                 proto::Excerpt(text),
+                                                 "\", must be a number of bytes from 1"));
 }
 
 }  // namespace kaon::shard

@@ -1,9 +1,11 @@
-// Completes and checks a shard's configuration. Pure but for the number of CPUs; any thread.
+// Completes and checks a shard's configuration. Pure but for the number of CPUs and the
+// environment; any thread.
 #ifndef KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
 #define KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
 
@@ -14,6 +16,10 @@ inline constexpr uint64_t kDescriptorsOfSession = 3;
 
 // Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
+
+// Sets the bytes of a journal segment to KAON_JOURNAL_SEGMENT_BYTES, if the environment has it.
+// INVALID_ARGUMENT.
+absl::Status SetSegmentBytes(uint64_t& segment_bytes);
 
 // Returns the ordinal of the device that a complete configuration names.
 int DeviceOrdinal(const v1::ShardConfig& config);

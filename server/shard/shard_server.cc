@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -18,14 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_deadline.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
-#include "proto/text.h"
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
 #include "server/config/check_directory.h"
@@ -64,9 +61,6 @@ constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
 constexpr size_t kOwnDescriptors = 12;
 // File of parameters in each of nvme_dirs.
 constexpr char kNvmeFile[] = "kaon-parameters";
-// Overrides the bytes of a journal segment. No setting has them, as no job gains by another size;
-// tests/crash ends segments every few steps.
-constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
 
 // Writes the file `written_by`. Without room for it the shard serves all the same, and writes the
 // file at its next start (P18).
@@ -75,16 +69,6 @@ absl::Status Claim(disk::Directory& files, const v1::CheckpointFile& present) {
   if (!absl::IsResourceExhausted(status)) return status;
   LOG(WARNING) << files.path() << "/" << kWrittenByFile << " is not written: " << status;
   return absl::OkStatus();
-}
-
-absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
-  const char* text = std::getenv(kSegmentBytesVariable);
-  if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(kSegmentBytesVariable, " is \"",
-                                                 proto::Excerpt(text),
-                                                 "\", must be a number of bytes from 1"));
 }
 
 }  // namespace
