@@ -58,12 +58,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorMonitor>> CoordinatorMonitor::Start(
   if (options.token.empty()) options.token = RandomToken();
   const std::string token = options.token;
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));
-  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   LOG(INFO) << "metrics and the status page are served on port " << started->port();
   PrintLink(config, started->port(), token);
   if (!config.metrics_port_file().empty()) {
     KAON_RETURN_IF_ERROR(config::WritePortFile(config.metrics_port_file(), started->port()));
   }
+  // Last: once it has asked the machine's thread, the monitor has to outlive the loop.
+  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   return started;
 }
 
