@@ -79,8 +79,10 @@ void CoordinatorMonitor::Sample() {
   http_->RereadCertificates();
   status_page_.Tick();
   if (asked_.exchange(true)) return;
-  const absl::Status posted = sources_.loop.Post([this](StepMachine& machine, absl::Time) {
-    snapshot_.Set(machine.Snapshot());
+  const absl::Status posted = sources_.loop.Post([this](StepMachine& machine, absl::Time now) {
+    CoordinatorSnapshot snapshot = machine.Snapshot();
+    const int heard = presence_.Note(snapshot.workers, now);
+    seen_.Set({std::move(snapshot), heard});
     asked_ = false;
   });
   if (!posted.ok()) asked_ = false;
@@ -88,12 +90,12 @@ void CoordinatorMonitor::Sample() {
 
 std::string CoordinatorMonitor::Page() const {
   metrics::MetricPage page;
-  const auto snapshot = snapshot_.Get();
-  if (snapshot != nullptr) {
-    SetCoordinator(*snapshot, page);
-    page.Set("kaon_values_age_seconds", absl::ToDoubleSeconds(snapshot_.Age()));
+  const auto seen = seen_.Get();
+  if (seen != nullptr) {
+    SetCoordinator(seen->machine, seen->workers_heard, page);
+    page.Set("kaon_values_age_seconds", absl::ToDoubleSeconds(seen_.Age()));
   }
-  SetDecided(sources_.meter.Read(), snapshot != nullptr && snapshot->holder, page);
+  SetDecided(sources_.meter.Read(), seen != nullptr && seen->machine.holder, page);
   metrics::AddProcess(config_.tls(), sources_.counts, sources_.health, page);
   return page.Text();
 }
