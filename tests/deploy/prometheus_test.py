@@ -17,7 +17,7 @@ TARGET_LABELS = {"job", "instance"}
 OF_PROMETHEUS = {"up": set()}
 FUNCTIONS = {
     "sum", "by", "rate", "increase", "histogram_quantile", "predict_linear", "avg_over_time", "time", "on", "group_left",
-    "and", "or", "le",
+    "and", "or", "unless", "le",
 }  # fmt: skip
 problems = []
 

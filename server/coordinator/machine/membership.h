@@ -25,6 +25,10 @@ struct WorkerSnapshot {
   // Values of GradNormWatch.
   std::optional<double> grad_norm;
   uint64_t grad_norm_outliers = 0;
+  // Calls of the rank that this coordinator has heard: a rank lives whose number goes up.
+  uint64_t calls = 0;
+  // True while a stream of the rank is open.
+  bool awaits = false;
 };
 
 // ABORTED: another process took the rank.

@@ -113,7 +113,10 @@ CoordinatorSnapshot StepMachine::Snapshot() const {
   if (job_.registration) snapshot.job = Describe();
   snapshot.config_revision = job_.config_revision;
   snapshot.workers = membership_.Snapshot();
+  const std::set<uint32_t> waiting = results_.RanksThatAwaitAny();
   for (WorkerSnapshot& worker : snapshot.workers) {
+    worker.calls = watch_.calls(worker.rank);
+    worker.awaits = waiting.count(worker.rank) > 0;
     const auto seen = grad_norms_.workers().find(worker.rank);
     if (seen == grad_norms_.workers().end()) continue;
     worker.grad_norm = seen->second.norm;

@@ -165,6 +165,12 @@ std::set<uint32_t> StepResults::RanksThatAwait(uint64_t step) const {
   return ranks;
 }
 
+std::set<uint32_t> StepResults::RanksThatAwaitAny() const {
+  std::set<uint32_t> ranks;
+  for (const auto& [call, waiter] : waiters_) ranks.insert(waiter.rank);
+  return ranks;
+}
+
 bool StepResults::IsMember(const v1::StepPlan& plan, const Waiter& waiter) {
   if (!plan.has_step() || plan.step().step() != waiter.step) return false;
   const auto& members = plan.step().members();

@@ -45,6 +45,8 @@ class StepResults {
                 const JobState& job, const Membership& membership);
   // Ranks that have a stream open for `step`.
   std::set<uint32_t> RanksThatAwait(uint64_t step) const;
+  // Ranks that have a stream open for any step.
+  std::set<uint32_t> RanksThatAwaitAny() const;
   // Tells the members of `plan` that shards were sent it. A shard that does not have it yet answers
   // pushes UNAVAILABLE.
   Actions AnnouncePlan(const v1::StepPlan& plan) const;

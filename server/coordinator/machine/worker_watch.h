@@ -18,7 +18,15 @@ class WorkerWatch {
   explicit WorkerWatch(absl::Duration longest_tick) : longest_tick_(longest_tick) {}
 
   // Notes that a call of the rank arrived.
-  void Heard(uint32_t rank) { silences_.erase(rank); }
+  void Heard(uint32_t rank) {
+    silences_.erase(rank);
+    ++calls_[rank];
+  }
+  // Returns how often Heard was called for the rank.
+  uint64_t calls(uint32_t rank) const {
+    const auto found = calls_.find(rank);
+    return found == calls_.end() ? 0 : found->second;
+  }
 
   // Returns the ranks of which nothing was heard for `patience`, ascending. `absent` are the ranks
   // that the step waits for and that have no stream open. The silence of a rank that is not absent
@@ -30,6 +38,7 @@ class WorkerWatch {
   const absl::Duration longest_tick_;
   absl::Time last_tick_ = absl::InfiniteFuture();
   std::map<uint32_t, absl::Duration> silences_;
+  std::map<uint32_t, uint64_t> calls_;
 };
 
 }  // namespace kaon::coordinator

@@ -58,12 +58,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorMonitor>> CoordinatorMonitor::Start(
   if (options.token.empty()) options.token = RandomToken();
   const std::string token = options.token;
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));
-  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   LOG(INFO) << "metrics and the status page are served on port " << started->port();
   PrintLink(config, started->port(), token);
   if (!config.metrics_port_file().empty()) {
     KAON_RETURN_IF_ERROR(config::WritePortFile(config.metrics_port_file(), started->port()));
   }
+  // Last: once it has asked the machine's thread, the monitor has to outlive the loop.
+  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   return started;
 }
 
@@ -78,8 +79,10 @@ void CoordinatorMonitor::Sample() {
   http_->RereadCertificates();
   status_page_.Tick();
   if (asked_.exchange(true)) return;
-  const absl::Status posted = sources_.loop.Post([this](StepMachine& machine, absl::Time) {
-    snapshot_.Set(machine.Snapshot());
+  const absl::Status posted = sources_.loop.Post([this](StepMachine& machine, absl::Time now) {
+    CoordinatorSnapshot snapshot = machine.Snapshot();
+    const int heard = presence_.Note(snapshot.workers, now);
+    seen_.Set({std::move(snapshot), heard});
     asked_ = false;
   });
   if (!posted.ok()) asked_ = false;
@@ -87,12 +90,12 @@ void CoordinatorMonitor::Sample() {
 
 std::string CoordinatorMonitor::Page() const {
   metrics::MetricPage page;
-  const auto snapshot = snapshot_.Get();
-  if (snapshot != nullptr) {
-    SetCoordinator(*snapshot, page);
-    page.Set("kaon_values_age_seconds", absl::ToDoubleSeconds(snapshot_.Age()));
+  const auto seen = seen_.Get();
+  if (seen != nullptr) {
+    SetCoordinator(seen->machine, seen->workers_heard, page);
+    page.Set("kaon_values_age_seconds", absl::ToDoubleSeconds(seen_.Age()));
   }
-  SetDecided(sources_.meter.Read(), snapshot != nullptr && snapshot->holder, page);
+  SetDecided(sources_.meter.Read(), seen != nullptr && seen->machine.holder, page);
   metrics::AddProcess(config_.tls(), sources_.counts, sources_.health, page);
   return page.Text();
 }

@@ -13,6 +13,7 @@
 #include "kaon/v1/config.pb.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/monitor/job_meter.h"
+#include "server/coordinator/monitor/worker_presence.h"
 #include "server/coordinator/page/status_page.h"
 #include "server/coordinator/service/cluster_queries.h"
 #include "server/monitor/event_counts.h"
@@ -55,7 +56,13 @@ class CoordinatorMonitor {
 
   const v1::CoordinatorConfig config_;
   const Sources sources_;
-  metrics::Published<CoordinatorSnapshot> snapshot_;
+  struct Seen {
+    CoordinatorSnapshot machine;
+    int workers_heard = 0;
+  };
+  metrics::Published<Seen> seen_;
+  // The thread of the machine alone uses it.
+  WorkerPresence presence_;
   // True while an answer of the machine's thread is awaited.
   std::atomic<bool> asked_{false};
   StatusPage status_page_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLeastWorkersToCompare = 3;
 
-void SetWorkers(const CoordinatorSnapshot& snapshot, metrics::MetricPage& page) {
+void SetWorkers(const CoordinatorSnapshot& snapshot, int heard, metrics::MetricPage& page) {
   std::vector<double> norms;
   int begun = 0;
   for (const WorkerSnapshot& worker : snapshot.workers) {
@@ -22,6 +22,7 @@ void SetWorkers(const CoordinatorSnapshot& snapshot, metrics::MetricPage& page) 
   }
   page.Set("kaon_job_workers_expected", snapshot.job->definition().world_size());
   page.Set("kaon_job_workers_joined", static_cast<double>(snapshot.workers.size()));
+  page.Set("kaon_job_workers_heard", heard);
   page.Set("kaon_job_workers_begun", begun);
   if (norms.size() < kLeastWorkersToCompare) return;
   std::sort(norms.begin(), norms.end());
@@ -34,7 +35,8 @@ bool IsServed(int group) { return group < metrics::kMaxGroups; }
 
 }  // namespace
 
-void SetCoordinator(const CoordinatorSnapshot& snapshot, metrics::MetricPage& page) {
+void SetCoordinator(const CoordinatorSnapshot& snapshot, int workers_heard,
+                    metrics::MetricPage& page) {
   page.Set("kaon_coordinator_holder", snapshot.holder);
   const bool has_job = snapshot.holder && snapshot.job.has_value();
   const bool stopped = has_job && !snapshot.job->stopped_reason().empty();
@@ -46,7 +48,7 @@ void SetCoordinator(const CoordinatorSnapshot& snapshot, metrics::MetricPage& pa
   }
   if (!has_job) return;
   page.Set("kaon_job_applied_step", static_cast<double>(snapshot.job->applied_step()));
-  SetWorkers(snapshot, page);
+  SetWorkers(snapshot, workers_heard, page);
 }
 
 void SetDecided(const JobNumbers& numbers, bool holder, metrics::MetricPage& page) {

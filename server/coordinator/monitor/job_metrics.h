@@ -9,7 +9,9 @@
 namespace kaon::coordinator {
 
 // Sets what the coordinator's machine knows: shards, workers and the state of the job.
-void SetCoordinator(const CoordinatorSnapshot& snapshot, metrics::MetricPage& page);
+// `workers_heard` is the number of WorkerPresence.
+void SetCoordinator(const CoordinatorSnapshot& snapshot, int workers_heard,
+                    metrics::MetricPage& page);
 // Sets what was decided. Values of the newest step are left out on a standby.
 void SetDecided(const JobNumbers& numbers, bool holder, metrics::MetricPage& page);
 

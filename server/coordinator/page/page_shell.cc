@@ -73,7 +73,7 @@ constexpr char kScript[] = R"js(
 (() => {
   const live = document.getElementById('live'), pause = document.getElementById('pause');
   if (!live) return;
-  let source = null, drag = null;
+  let source = null, timer = 0, drag = null;
   const replace = (part) => {
     const at = document.getElementById(part.id);
     if (!at || (drag && part.id === 'curves')) return;
@@ -84,13 +84,20 @@ constexpr char kScript[] = R"js(
     regions().forEach((one, i) => { one.scrollLeft = before[i] || 0; });
     if (focused >= 0 && regions()[focused]) regions()[focused].focus({preventScroll: true});
   };
+  const close = () => { clearTimeout(timer); if (source) source.close(); source = null; };
   const open = () => {
+    close();
     source = new EventSource('/events' + location.search);
     source.onopen = () => { live.textContent = 'Live'; };
     source.onmessage = (event) => replace(JSON.parse(event.data));
-    source.onerror = () => { live.textContent = 'Connection lost, trying again'; };
+    source.onerror = (event) => {
+      live.textContent = 'Connection lost, trying again';
+      // A refusal, of a full server or of an old token: the browser does not try again.
+      if (event.target.readyState !== 2) return;
+      live.textContent = 'Refused. Reload the page';
+      timer = setTimeout(open, 10000);
+    };
   };
-  const close = () => { if (source) source.close(); source = null; };
   pause.hidden = false;
   pause.onclick = () => {
     if (source) { close(); live.textContent = 'Paused'; pause.textContent = 'Resume'; }
@@ -189,10 +196,17 @@ metrics::HttpResponse PageResponse(absl::string_view title, absl::string_view jo
   return response;
 }
 
-std::string OverviewHtml(const std::vector<Section>& sections, const Range& range) {
-  std::string html =
+std::string AgeText(absl::Duration age) {
+  if (age < kOldFacts || age == absl::InfiniteDuration()) return "";
+  return absl::StrCat("Values are ", absl::ToInt64Seconds(age), " s old");
+}
+
+std::string OverviewHtml(const std::vector<Section>& sections, const Range& range,
+                         absl::Duration age) {
+  std::string html = absl::StrCat(
       "<p><span id=\"live\" role=\"status\">Reload this page for newer values</span> "
-      "<button id=\"pause\" hidden>Pause</button></p>";
+      "<span id=\"age\" class=\"bad\">",
+      AgeText(age), "</span> <button id=\"pause\" hidden>Pause</button></p>");
   for (const Section& section : sections) {
     absl::StrAppend(&html, "<section aria-labelledby=\"h-", section.id, "\"><h2 id=\"h-",
                     section.id, "\">", TitleOf(section.id), "</h2>",

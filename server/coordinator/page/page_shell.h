@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/coordinator/page/sections.h"
 #include "server/monitor/metrics/http_server.h"
 
@@ -25,8 +26,14 @@ struct Range {
 metrics::HttpResponse PageResponse(absl::string_view title, absl::string_view job,
                                    absl::string_view main);
 
-// Returns the main part of the overview.
-std::string OverviewHtml(const std::vector<Section>& sections, const Range& range);
+// Facts that are older are said to be old. Fresh ones come every second.
+inline constexpr absl::Duration kOldFacts = absl::Seconds(3);
+// Returns how old the facts are, as text; empty if they are not old, or if there are none.
+std::string AgeText(absl::Duration age);
+
+// Returns the main part of the overview. `age`: that of the facts in `sections`.
+std::string OverviewHtml(const std::vector<Section>& sections, const Range& range,
+                         absl::Duration age);
 
 }  // namespace kaon::coordinator
 

@@ -356,7 +356,9 @@ std::string Checkpoints(const PageFacts& data) {
   if (!data.checkpoints_problem.ok()) {
     return absl::StrCat("<p class=\"none\">", Escape(data.checkpoints_problem.message()), "</p>");
   }
-  HtmlTable table("In the checkpoint directory, newest first",
+  const std::string when = TimeText(data.checkpoints_unix_millis);
+  HtmlTable table(absl::StrCat("In the checkpoint directory", when.empty() ? "" : " at ", when,
+                               ", newest first"),
                   {"Name", "Step", "Size", "Shards", "Created", "State"});
   for (int i = 0; i < std::min(data.checkpoints.checkpoints_size(), kMaxRows); ++i) {
     const v1::CheckpointRow& row = data.checkpoints.checkpoints(i);

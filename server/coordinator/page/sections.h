@@ -3,6 +3,7 @@
 #ifndef KAON_SERVER_COORDINATOR_PAGE_SECTIONS_H_
 #define KAON_SERVER_COORDINATOR_PAGE_SECTIONS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,10 @@ struct PageFacts {
   v1::GetStatusResponse status;
   // Newest log entries with their times.
   v1::StepHistoryResponse newest;
+  // May be older than the rest.
   v1::ListCheckpointsResponse checkpoints;
+  // When the list was read, in milliseconds since 1970 UTC; 0 = unknown.
+  int64_t checkpoints_unix_millis = 0;
   // Why there is no list of checkpoints; OK if there is one.
   absl::Status checkpoints_problem;
 };

@@ -5,6 +5,7 @@
 
 #include "job/definition.h"
 #include "kernels/steady_clock.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::coordinator {
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr absl::Duration kLooksFor = absl::Seconds(15);
 constexpr absl::Duration kRatioPeriod = absl::Seconds(10);
+constexpr absl::Duration kCheckpointPeriod = absl::Seconds(10);
 constexpr uint32_t kNewest = 40;
 constexpr uint32_t kRecords = 1000;
 // Pages of records in one tick: a long log appears within seconds, and a tick ends.
@@ -60,6 +62,10 @@ void StatusFeed::Tick() {
     if (ratios) ratios_asked_ = now;
   }
   if (ratios) AskRatios();
+  // It loads every manifest.
+  if (checkpoints_.Age() >= kCheckpointPeriod && !checkpoints_asked_.exchange(true)) {
+    AskCheckpoints();
+  }
   if (!asked_.exchange(true)) AskStatus();
 }
 
@@ -97,11 +103,11 @@ void StatusFeed::AskRecords(std::shared_ptr<PageFacts> data, int more) {
   const uint64_t next = curves_.next_position();
   const auto& newest = data->newest.records();
   if (more == 0 || newest.empty() || newest.rbegin()->plan().position() < next) {
-    return AskCheckpoints(std::move(data));
+    return Publish(data);
   }
   if (newest.begin()->plan().position() <= next) {
     curves_.Add(data->newest);
-    return AskCheckpoints(std::move(data));
+    return Publish(data);
   }
   queries_.Records(next, kRecords,
                    [self = shared_from_this(), data, more,
@@ -113,16 +119,26 @@ void StatusFeed::AskRecords(std::shared_ptr<PageFacts> data, int more) {
                    });
 }
 
-void StatusFeed::AskCheckpoints(std::shared_ptr<PageFacts> data) {
+void StatusFeed::AskCheckpoints() {
   queries_.Checkpoints(
-      "", [self = shared_from_this(), data](absl::StatusOr<v1::ListCheckpointsResponse> list) {
-        data->checkpoints_problem = list.status();
-        if (list.ok()) data->checkpoints = *std::move(list);
-        self->Publish(data);
+      "", [self = shared_from_this()](absl::StatusOr<v1::ListCheckpointsResponse> list) {
+        CheckpointFacts facts;
+        facts.problem = list.status();
+        facts.unix_millis = monitor::UnixMillisNow();
+        if (list.ok()) facts.list = *std::move(list);
+        self->checkpoints_.Set(std::move(facts));
+        self->checkpoints_asked_ = false;
       });
 }
 
 void StatusFeed::Publish(const std::shared_ptr<PageFacts>& data) {
+  if (const auto facts = checkpoints_.Get(); facts != nullptr) {
+    data->checkpoints = facts->list;
+    data->checkpoints_problem = facts->problem;
+    data->checkpoints_unix_millis = facts->unix_millis;
+  } else {
+    data->checkpoints_problem = absl::UnavailableError("The list is being read.");
+  }
   data_.Set(std::move(*data));
   asked_ = false;
 }

@@ -47,8 +47,10 @@ class StatusFeed : public std::enable_shared_from_this<StatusFeed> {
   void AskStatus();
   void AskNewest(std::shared_ptr<PageFacts> data);
   void AskRecords(std::shared_ptr<PageFacts> data, int more);
-  void AskCheckpoints(std::shared_ptr<PageFacts> data);
   void Publish(const std::shared_ptr<PageFacts>& data);
+
+  // Apart from the rest: the thread that reads the list may be busy with a checkpoint for minutes.
+  void AskCheckpoints();
 
   // Asks for the update/weight ratio of one parameter a group, the smallest one.
   void AskRatios();
@@ -59,6 +61,13 @@ class StatusFeed : public std::enable_shared_from_this<StatusFeed> {
   StepCurves curves_;
   metrics::Published<PageFacts> data_;
   std::atomic<bool> asked_{false};
+  struct CheckpointFacts {
+    v1::ListCheckpointsResponse list;
+    absl::Status problem;
+    int64_t unix_millis = 0;
+  };
+  metrics::Published<CheckpointFacts> checkpoints_;
+  std::atomic<bool> checkpoints_asked_{false};
 
   mutable Mutex mu_;
   absl::Time touched_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();

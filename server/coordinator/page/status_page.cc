@@ -20,8 +20,6 @@ namespace {
 
 // The first page waits so long for its values.
 constexpr absl::Duration kFirstValues = absl::Seconds(3);
-// Nobody has looked for so long: a page waits for newer values.
-constexpr absl::Duration kOld = absl::Seconds(3);
 // A stream tells so often that it lives, which also ends one whose reader has gone.
 constexpr absl::Duration kStreamPause = absl::Seconds(1);
 constexpr absl::Duration kQueryPatience = absl::Seconds(5);
@@ -105,7 +103,7 @@ void StatusPage::AwaitFresh() {
   feed_->Touch();
   uint64_t version = 0;
   feed_->AwaitNext(&version, SteadyNow());
-  if (feed_->Age() > kOld) feed_->AwaitNext(&version, SteadyNow() + kFirstValues);
+  if (feed_->Age() > kOldFacts) feed_->AwaitNext(&version, SteadyNow() + kFirstValues);
 }
 
 metrics::HttpResponse StatusPage::Overview(const metrics::HttpRequest& request) {
@@ -120,7 +118,7 @@ metrics::HttpResponse StatusPage::Overview(const metrics::HttpRequest& request) 
   if (Argument(request, "from").empty()) range.from = 0;
   const std::string& job = shown.status.job();
   return PageResponse(absl::StrCat("Kaon", job.empty() ? "" : ": ", job), job,
-                      OverviewHtml(Sections(shown, curves), range));
+                      OverviewHtml(Sections(shown, curves), range, feed_->Age()));
 }
 
 metrics::HttpResponse StatusPage::Events(const metrics::HttpRequest& request) {
@@ -130,10 +128,14 @@ metrics::HttpResponse StatusPage::Events(const metrics::HttpRequest& request) {
     feed_->Touch();
     const bool changed = feed_->AwaitNext(&sent.version, SteadyNow() + kStreamPause);
     const std::shared_ptr<const PageFacts> data = feed_->Get();
-    if (!changed || data == nullptr) return std::string(": waiting\n\n");
-    const Range range = RangeOf(request);
-    const std::string messages =
-        Messages(Sections(*data, feed_->curves().Read(range.from, range.to)), sent);
+    std::vector<Section> sections = {{"age", AgeText(feed_->Age())}};
+    if (changed && data != nullptr) {
+      const Range range = RangeOf(request);
+      for (Section& section : Sections(*data, feed_->curves().Read(range.from, range.to))) {
+        sections.push_back(std::move(section));
+      }
+    }
+    const std::string messages = Messages(sections, sent);
     return messages.empty() ? std::string(": nothing new\n\n") : messages;
   };
   return response;

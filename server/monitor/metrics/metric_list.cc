@@ -46,7 +46,9 @@ constexpr Metric kMetrics[] = {
     {"kaon_job_workers_expected", kGauge, kCoordinator, "",
      "Workers that the job waits for: its world_size"},
     {"kaon_job_workers_joined", kGauge, kCoordinator, "",
-     "Workers that joined at this coordinator"},
+     "Workers that joined at this coordinator, also those that have ended"},
+    {"kaon_job_workers_heard", kGauge, kCoordinator, "",
+     "Workers that have a call open, or called within the last minute"},
     {"kaon_job_workers_begun", kGauge, kCoordinator, "", "Workers that have begun the open step"},
     {"kaon_job_worker_grad_norm_ratio", kGauge, kCoordinator, "",
      "Largest gradient norm of a worker in the newest step, divided by the median of all workers; "

@@ -29,11 +29,12 @@ absl::StatusOr<std::unique_ptr<ShardMonitor>> ShardMonitor::Start(
   };
   options.routes.push_back(std::move(route));
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));
-  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   LOG(INFO) << "metrics are served on port " << started->port();
   if (!config.metrics_port_file().empty()) {
     KAON_RETURN_IF_ERROR(config::WritePortFile(config.metrics_port_file(), started->port()));
   }
+  // Last: once it has asked the step thread, the monitor has to outlive the loop.
+  started->sampler_.emplace([monitor = started.get()] { monitor->Sample(); });
   return started;
 }
 

@@ -120,6 +120,11 @@ TEST_F(MachineWatchTest, CountsWorkersThatTheJobGoesOnWithout) {
   harness_.Train(job);
   ASSERT_TRUE(harness_.Begin(0, 1).ok());
   harness_.Await(0, 1);
+  const std::vector<WorkerSnapshot> workers = harness_.machine().Snapshot().workers;
+  ASSERT_EQ(workers.size(), 2u);
+  EXPECT_GT(workers[0].calls, workers[1].calls);
+  EXPECT_TRUE(workers[0].awaits);
+  EXPECT_FALSE(workers[1].awaits);
   for (int tick = 0; tick < 20; ++tick) {
     for (int shard : {0, 1}) harness_.Applied(shard, 0);
     harness_.Tick();

@@ -72,6 +72,7 @@ TEST_F(StepResultsTest, AStreamHearsThePlanThenTheRecordAndEnds) {
   EXPECT_TRUE(std::get<AwaitEvent>(actions[0]).event->message.has_planned());
   EXPECT_FALSE(std::get<AwaitEvent>(actions[0]).last);
   EXPECT_THAT(results_.RanksThatAwait(2), ElementsAre(0));
+  EXPECT_THAT(results_.RanksThatAwaitAny(), ElementsAre(0));
   EXPECT_THAT(results_.AnnounceRecord(job_, membership_), IsEmpty());
   DecideStep2();
   actions = results_.AnnounceRecord(job_, membership_);

@@ -32,6 +32,8 @@ TEST_F(WorkerWatchTest, NamesWhoeverIsAbsentForAsLongAsIsWaited) {
 TEST_F(WorkerWatchTest, WhoeverIsThereOrCallsBeginsAnew) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(Tick({1, 2}), IsEmpty());
   watch_.Heard(2);
+  EXPECT_EQ(watch_.calls(2), 1u);
+  EXPECT_EQ(watch_.calls(1), 0u);
   EXPECT_THAT(Tick({2}), IsEmpty());
   for (int i = 0; i < 2; ++i) EXPECT_THAT(Tick({1, 2}), IsEmpty());
   EXPECT_THAT(Tick({1, 2}), ElementsAre(2));

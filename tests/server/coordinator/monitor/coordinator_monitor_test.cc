@@ -79,6 +79,37 @@ TEST_F(CoordinatorMonitorTest, OpensThePageByTheLinkThatItPrints) {
   EXPECT_EQ(metrics::StatusOf(metrics::Fetch((*monitor)->port(), "/")), 401);
 }
 
+TEST_F(CoordinatorMonitorTest, LeavesNothingInTheLoopIfItDoesNotStart) {
+  v1::CoordinatorConfig config;
+  config.set_metrics_address("127.0.0.1:0");
+  config.set_metrics_port_file("/no/such/folder/port");
+  monitor_->Stop();
+  // Returns how many events fit in the queue while the loop is held.
+  const auto room = [this, &config](bool starts) {
+    std::promise<void> held;
+    std::promise<void> release;
+    loop_.PostAlways([&held, &release](StepMachine&, absl::Time) {
+      held.set_value();
+      release.get_future().wait();
+    });
+    held.get_future().wait();
+    if (starts) {
+      const auto monitor =
+          CoordinatorMonitor::Start(config, {loop_, meter_, *queries_, counts_, health_});
+      EXPECT_EQ(monitor.status().code(), absl::StatusCode::kUnavailable) << monitor.status();
+    }
+    int events = 0;
+    while (loop_.Post([](StepMachine&, absl::Time) {}).ok()) ++events;
+    release.set_value();
+    std::promise<void> empty;
+    loop_.PostAlways([&empty](StepMachine&, absl::Time) { empty.set_value(); });
+    empty.get_future().wait();
+    return events;
+  };
+  const int all = room(false);
+  EXPECT_EQ(room(true), all);
+}
+
 TEST_F(CoordinatorMonitorTest, AnswersWhileTheMachineIsHeld) {
   Await("kaon_coordinator_holder ");
   std::promise<void> held;

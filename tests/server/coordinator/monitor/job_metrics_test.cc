@@ -31,7 +31,7 @@ CoordinatorSnapshot Training() {
 
 std::string TextOf(const CoordinatorSnapshot& snapshot) {
   metrics::MetricPage page;
-  SetCoordinator(snapshot, page);
+  SetCoordinator(snapshot, 2, page);
   return page.Text();
 }
 
@@ -44,6 +44,7 @@ TEST(JobMetricsTest, TellsOfShardsAndWorkers) {
   EXPECT_THAT(text, HasSubstr("kaon_job_applied_step 12\n"));
   EXPECT_THAT(text, HasSubstr("kaon_job_workers_expected 4\n"));
   EXPECT_THAT(text, HasSubstr("kaon_job_workers_joined 3\n"));
+  EXPECT_THAT(text, HasSubstr("kaon_job_workers_heard 2\n"));
   EXPECT_THAT(text, HasSubstr("kaon_job_workers_begun 1\n"));
   EXPECT_THAT(text, HasSubstr("kaon_job_worker_grad_norm_ratio 1.5\n"));
 }

@@ -37,15 +37,26 @@ TEST(PageShellTest, AllowsNothingFromElsewhere) {
   EXPECT_NE(policy, PolicyOf(PageResponse("t", "j", "main")));
 }
 
+TEST(PageShellTest, TriesAgainAfterARefusal) {
+  // A browser gives up an event stream that was answered with an error.
+  const std::string page = PageResponse("t", "j", "main").body;
+  EXPECT_THAT(page, HasSubstr("if (event.target.readyState !== 2) return;"));
+  EXPECT_THAT(page, HasSubstr("timer = setTimeout(open, 10000);"));
+}
+
 TEST(PageShellTest, HasEachSectionUnderAHeading) {
   Range range;
   range.from = 5;
   range.query = "?from=5&to=9";
-  const std::string html = OverviewHtml({{"summary", "S"}, {"curves", "C"}}, range);
+  const std::string html =
+      OverviewHtml({{"summary", "S"}, {"curves", "C"}}, range, absl::Seconds(75));
   EXPECT_THAT(html, HasSubstr("<h2 id=\"h-summary\">Now</h2><div id=\"summary\">S</div>"));
   EXPECT_THAT(html, HasSubstr("name=\"from\" min=\"1\" value=\"5\""));
   EXPECT_THAT(html, HasSubstr("name=\"to\" min=\"1\" value=\"\""));
   EXPECT_THAT(html, HasSubstr("/steps.csv?from=5&amp;to=9"));
+  EXPECT_THAT(html, HasSubstr(">Values are 75 s old</span>"));
+  EXPECT_EQ(AgeText(absl::Seconds(1)), "");
+  EXPECT_EQ(AgeText(absl::InfiniteDuration()), "");
 }
 
 }  // namespace

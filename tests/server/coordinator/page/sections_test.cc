@@ -149,7 +149,9 @@ TEST_F(SectionsTest, ListsEventsAndCheckpoints) {
   v1::CheckpointRow& bad = *data_.checkpoints.add_checkpoints();
   bad.mutable_checkpoint()->set_id("first");
   bad.set_problem("file <x> is damaged");
+  data_.checkpoints_unix_millis = 1000;
   EXPECT_THAT(Html("checkpoints"), HasSubstr("file &lt;x&gt; is damaged"));
+  EXPECT_THAT(Html("checkpoints"), HasSubstr("directory at 1970-01-01T00:00:01Z, newest first"));
   data_.checkpoints_problem = absl::FailedPreconditionError("there is no directory");
   EXPECT_THAT(Html("checkpoints"), HasSubstr("there is no directory"));
 }
