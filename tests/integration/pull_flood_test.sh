@@ -19,7 +19,7 @@ for attack in "2400 4" "4000 2000"; do
   read -r pulls parameters <<<"$attack"
   coproc FLOOD { tests/integration/pull_flood "127.0.0.1:$(cat "$DIR/shard-0.port")" "$DIR/tls" "$job" "$pulls" "$parameters"; }
   read -r -t 120 said <&"${FLOOD[0]}" && [ "$said" = open ] || fail "no flood"
-  # A message that nobody reads gives its place up after 10 s.
+  # A message that nobody reads gives its place up after 2 s.
   wait_for 120 beyond $(($(newest) + 20)) || cluster_show_logs "$DIR"
   flood_pid=$FLOOD_PID
   exec {FLOOD[1]}>&-

@@ -30,7 +30,7 @@ class PullAdmission {
     size_t messages = 4;
     // Memory of the pulls under way.
     uint64_t request_bytes = uint64_t{4} << 20;
-    absl::Duration most_unread = absl::Seconds(10);
+    absl::Duration most_unread = absl::Seconds(2);
   };
   // Gives pulls a 32nd of the shard's budget twice: for messages, and for requests. Each gets at
   // least 4 MiB and at most 64 MiB.
