@@ -13,6 +13,7 @@
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/written_by.h"
+#include "server/disk/device_error.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
@@ -146,9 +147,12 @@ void ShardNode::WriteFrozen(shard::StateFreeze& freeze, const shard::PartOptions
 
 void ShardNode::CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) {
   After(world_.Between(absl::ZeroDuration(), kCheck), [this, target, generation] {
-    core_->OnRestoreChecked(generation, UseDisk([&target](shard::SnapshotDirectory& directory) {
-                              return shard::CheckSnapshot(directory, target);
-                            }));
+    const absl::Status status = UseDisk([&target](shard::SnapshotDirectory& directory) {
+      return shard::CheckSnapshot(directory, target);
+    });
+    // As StepLoop does. A snapshot that cannot be read is not damaged: a restart lists it again.
+    if (disk::IsDeviceError(status)) return EndOf(status);
+    core_->OnRestoreChecked(generation, status);
     Drain();
   });
 }
