@@ -68,6 +68,8 @@ void SwappedMemory::Remove(ExtentId id) {
   if (queued != upcoming_.end()) upcoming_.erase(queued);
   while (extent.phase == Phase::kReading || extent.phase == Phase::kWriting) changed_.Wait(mu_);
   FreeLocked(extent);
+  // Later extents get these numbers.
+  while (!extents_.empty() && extents_.back().memory.empty()) extents_.pop_back();
   changed_.NotifyAll();
 }
 

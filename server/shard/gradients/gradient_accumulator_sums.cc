@@ -14,8 +14,8 @@ void GradientAccumulator::FreeSums() {
     parameter->fold.reset();
     parameter->sum.reset();
   }
+  // A replay may still have sums of its own in options_.swapped.
   parameters_.clear();
-  if (options_.swapped != nullptr) options_.swapped->Clear();
 }
 
 absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard,

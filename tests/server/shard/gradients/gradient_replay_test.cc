@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <vector>
 
 #include "tests/server/shard/gradients/accumulator_fixture.h"
@@ -82,6 +83,20 @@ TEST_F(GradientReplayTest, LeavesTheSumsAloneUntilTheVoteOnWhatWaits) {
   EXPECT_EQ(Gradient(kB)[0], 42);
   ASSERT_TRUE(replay.Complete(plan_, 2, facts_).ok());
   EXPECT_EQ(Gradient(kB)[0], 2);
+}
+
+// A job that the replay deletes takes its sums with it. Those that wait for a vote end later.
+TEST_F(GradientReplayTest, WhatWaitsMayOutliveTheJob) {
+  std::optional<GradientReplay> replay(*accumulator_);
+  ASSERT_TRUE(AddAll(*replay, 1, true).ok());
+  accumulator_->FreeSums();
+  ASSERT_TRUE(Reserve(registration_).ok());
+  GradientReplay next(*accumulator_);
+  ASSERT_TRUE(AddAll(next, 1, false).ok());
+  replay.reset();
+  const absl::Status status = next.Complete(plan_, 1, facts_);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Gradient(kB), std::vector<float>(4, 2));
 }
 
 TEST_F(GradientReplayTest, ForgetsSlicesOfAnEarlierGeneration) {
