@@ -14,7 +14,7 @@ void GradientAccumulator::FreeSums() {
     parameter->fold.reset();
     parameter->sum.reset();
   }
-  // A replay may still have sums of its own in options_.swapped.
+  // Not SwappedMemory::Clear: a replay may have sums of its own there.
   parameters_.clear();
 }
 

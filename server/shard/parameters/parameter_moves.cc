@@ -66,6 +66,7 @@ absl::Status ParameterMoves::Apply(
     for (const int version : {0, 1}) before_write(parameter.id, version);
     publisher.Move(parameter.id, move.to.home, move.to.unit);
     std::swap(parameter.place, move.to);
+    // State that was in memory alone stays in its unit, which the new place shares.
     if (parameter.is_in_memory()) std::swap(parameter.place.state_unit, move.to.state_unit);
     if (move.sum != nullptr) accumulator_.ReplaceSum(parameter.id, std::move(move.sum));
     // The old place.

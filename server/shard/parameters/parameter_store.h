@@ -33,7 +33,7 @@ namespace kaon::shard {
 struct StoredPlace {
   tier::UnitHome* home = nullptr;
   tier::UnitId unit = 0;
-  // A unit of the memory, if the state alone is there.
+  // A unit of the memory that has the state alone: weights are on the disk, or came back from it.
   std::optional<tier::UnitId> state_unit;
 };
 
