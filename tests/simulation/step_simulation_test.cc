@@ -188,7 +188,8 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);
   EXPECT_GT(total.group_changes, 0);
-  EXPECT_GT(total.deletions, 0);
+  // ModelSizedOptionsOf deletes no job.
+  if (!model_size) EXPECT_GT(total.deletions, 0);
   EXPECT_GT(total.rollbacks, 0);
   EXPECT_GT(total.steps_lost, 0u);
   EXPECT_GT(total.rewinds, 0);

@@ -47,7 +47,8 @@ PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& c
   const proto::Identity identity = auth::PeerIdentity(context);
   std::shared_ptr<PullStream> stream(new PullStream(shard, context, identity));
   stream->self_ = stream;
-  const absl::Status status = stream->Open(PeerKey(identity, context.peer()), request);
+  const absl::Status status =
+      stream->Open({PeerKey(identity, context.peer()), context.peer()}, request);
   if (!status.ok()) {
     MutexLock lock(stream->mu_);
     stream->EndLocked(status);
@@ -57,12 +58,13 @@ PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& c
   return stream.get();
 }
 
-absl::Status PullStream::Open(const std::string& peer, const grpc::ByteBuffer& request) {
+absl::Status PullStream::Open(const PullAdmission::Source& source,
+                              const grpc::ByteBuffer& request) {
   KAON_ASSIGN_OR_RETURN(v1::PullRequest parsed, Parse(request));
   MutexLock lock(mu_);
   const uint64_t bytes = PullAdmission::RequestBytes(request.Length(), parsed.parameter_ids_size());
-  KAON_ASSIGN_OR_RETURN(admitted_,
-                        admission_.Open(peer, bytes, [self = shared_from_this()] { self->Cut(); }));
+  KAON_ASSIGN_OR_RETURN(
+      admitted_, admission_.Open(source, bytes, [self = shared_from_this()] { self->Cut(); }));
   return reader_.Open(std::move(parsed));
 }
 

@@ -49,8 +49,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
         counts_(shard.counts),
         reader_(shard.publisher, shard.counts, std::move(peer)) {}
 
-  // `peer` is the unit of fairness.
-  absl::Status Open(const std::string& peer, const grpc::ByteBuffer& request)
+  absl::Status Open(const PullAdmission::Source& source, const grpc::ByteBuffer& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Its turn to write has come.
   void OnTurn();

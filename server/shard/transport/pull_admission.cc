@@ -16,6 +16,8 @@ constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 // Of a call in gRPC, and of the pin of one parameter, as measured.
 constexpr uint64_t kCallBytes = uint64_t{16} << 10;
 constexpr uint64_t kPinBytes = 72;
+// Connections whose reading is remembered.
+constexpr size_t kMostReaders = 1024;
 
 }  // namespace
 
@@ -41,11 +43,11 @@ PullAdmission::~PullAdmission() {
   thread_.join();
 }
 
-absl::StatusOr<PullAdmission::PullId> PullAdmission::Open(const std::string& peer,
+absl::StatusOr<PullAdmission::PullId> PullAdmission::Open(const Source& source,
                                                           uint64_t request_bytes,
                                                           std::function<void()> on_unread) {
   MutexLock lock(mu_);
-  const auto found = peers_.find(peer);
+  const auto found = peers_.find(source.peer);
   const uint64_t held = found == peers_.end() ? 0 : found->second.request_bytes;
   const bool all_fit = request_bytes_ + request_bytes <= limits_.request_bytes;
   const bool peers_fit = held + request_bytes <= limits_.request_bytes / 2;
@@ -56,50 +58,73 @@ absl::StatusOr<PullAdmission::PullId> PullAdmission::Open(const std::string& pee
         ", and one peer half of it: end a pull, or raise the shard's --host-memory-bytes"));
   }
   const PullId id = next_pull_++;
-  pulls_[id] = {peer, request_bytes, std::move(on_unread), nullptr, {}};
+  pulls_[id] = {source, request_bytes, std::move(on_unread), kUnknown, nullptr, {}};
   request_bytes_ += request_bytes;
-  Peer& one = peers_[peer];
+  Peer& one = peers_[source.peer];
   one.request_bytes += request_bytes;
   ++one.pulls;
   return id;
 }
 
-bool PullAdmission::HasRoomLocked(const Peer& peer) const {
-  return sending_.size() < limits_.messages &&
-         peer.messages < std::max<size_t>(1, limits_.messages / 2);
+bool PullAdmission::HasRoomLocked(const Peer& peer, Standing standing) const {
+  const size_t most = std::max<size_t>(1, limits_.messages / 2);
+  const size_t of_unknown = peer.messages[kUnknown];
+  return sending_.size() < limits_.messages && peer.messages[kReader] + of_unknown < most &&
+         (standing == kReader || of_unknown < std::max<size_t>(1, most / 2));
 }
 
 void PullAdmission::StartLocked(PullId id) {
   Pull& pull = pulls_.at(id);
   pull.sending_since = SteadyNow();
   sending_.insert(id);
-  ++peers_.at(pull.peer).messages;
+  ++peers_.at(pull.source.peer).messages[pull.standing];
 }
 
 void PullAdmission::StopLocked(PullId id) {
   if (sending_.erase(id) == 0) return;
-  --peers_.at(pulls_.at(id).peer).messages;
+  const Pull& pull = pulls_.at(id);
+  --peers_.at(pull.source.peer).messages[pull.standing];
   if (!turns_.empty()) changed_.NotifyAll();
+}
+
+void PullAdmission::NoteReaderLocked(const std::string& connection, bool reads) {
+  if (const auto found = readers_.find(connection); found != readers_.end()) {
+    readers_by_age_.erase(found->second);
+    readers_.erase(found);
+  }
+  if (!reads) return;
+  readers_[connection] = next_reader_;
+  readers_by_age_[next_reader_++] = connection;
+  if (readers_.size() <= kMostReaders) return;
+  readers_.erase(readers_by_age_.begin()->second);
+  readers_by_age_.erase(readers_by_age_.begin());
 }
 
 bool PullAdmission::BeginMessage(PullId id, std::function<void()> ready) {
   MutexLock lock(mu_);
   const auto found = pulls_.find(id);
   if (found == pulls_.end()) return false;
-  Peer& peer = peers_.at(found->second.peer);
-  if (peer.waiting.empty() && HasRoomLocked(peer)) {
+  Pull& pull = found->second;
+  Peer& peer = peers_.at(pull.source.peer);
+  pull.standing = readers_.contains(pull.source.connection) ? kReader : kUnknown;
+  std::deque<PullId>& waiting = peer.waiting[pull.standing];
+  if (waiting.empty() && HasRoomLocked(peer, pull.standing)) {
     StartLocked(id);
     return true;
   }
-  found->second.ready = std::move(ready);
-  if (peer.waiting.empty()) turns_.push_back(found->second.peer);
-  peer.waiting.push_back(id);
+  pull.ready = std::move(ready);
+  if (!peer.waits()) turns_.push_back(pull.source.peer);
+  waiting.push_back(id);
   changed_.NotifyAll();
   return false;
 }
 
 void PullAdmission::EndMessage(PullId id) {
   MutexLock lock(mu_);
+  if (!sending_.contains(id)) return;
+  const Pull& pull = pulls_.at(id);
+  const bool in_time = SteadyNow() <= pull.sending_since + limits_.most_unread;
+  NoteReaderLocked(pull.source.connection, in_time);
   StopLocked(id);
 }
 
@@ -108,12 +133,13 @@ void PullAdmission::Close(PullId id) {
   const auto found = pulls_.find(id);
   if (found == pulls_.end()) return;
   StopLocked(id);
-  const std::string name = found->second.peer;
+  const std::string name = found->second.source.peer;
   Peer& peer = peers_.at(name);
-  const auto waits = std::find(peer.waiting.begin(), peer.waiting.end(), id);
-  if (waits != peer.waiting.end()) {
-    peer.waiting.erase(waits);
-    if (peer.waiting.empty()) turns_.erase(std::find(turns_.begin(), turns_.end(), name));
+  std::deque<PullId>& waiting = peer.waiting[found->second.standing];
+  const auto waits = std::find(waiting.begin(), waiting.end(), id);
+  if (waits != waiting.end()) {
+    waiting.erase(waits);
+    if (!peer.waits()) turns_.erase(std::find(turns_.begin(), turns_.end(), name));
   }
   peer.request_bytes -= found->second.request_bytes;
   request_bytes_ -= found->second.request_bytes;
@@ -121,21 +147,30 @@ void PullAdmission::Close(PullId id) {
   pulls_.erase(found);
 }
 
+std::optional<PullAdmission::PullId> PullAdmission::NextLocked(Peer& peer) {
+  for (const Standing standing : {kReader, kUnknown}) {
+    std::deque<PullId>& waiting = peer.waiting[standing];
+    if (waiting.empty() || !HasRoomLocked(peer, standing)) continue;
+    const PullId id = waiting.front();
+    waiting.pop_front();
+    return id;
+  }
+  return std::nullopt;
+}
+
 void PullAdmission::TakeReadyLocked(Calls* calls) {
   for (size_t tried = 0; tried < turns_.size() && sending_.size() < limits_.messages;) {
     const std::string name = turns_.front();
     turns_.pop_front();
     Peer& peer = peers_.at(name);
-    if (!HasRoomLocked(peer)) {
-      turns_.push_back(name);
+    const std::optional<PullId> id = NextLocked(peer);
+    if (peer.waits()) turns_.push_back(name);
+    if (!id.has_value()) {
       ++tried;
       continue;
     }
-    const PullId id = peer.waiting.front();
-    peer.waiting.pop_front();
-    if (!peer.waiting.empty()) turns_.push_back(name);
-    StartLocked(id);
-    calls->push_back(std::exchange(pulls_.at(id).ready, nullptr));
+    StartLocked(*id);
+    calls->push_back(std::exchange(pulls_.at(*id).ready, nullptr));
     tried = 0;
   }
 }
@@ -150,6 +185,7 @@ absl::Time PullAdmission::TakeUnreadLocked(absl::Time now, Calls* calls) {
     if (due > now) {
       next = std::min(next, due);
     } else {
+      NoteReaderLocked(pull.source.connection, false);
       calls->push_back(std::exchange(pull.on_unread, nullptr));
     }
   }

@@ -1,16 +1,19 @@
 // Bounds the memory of pulls over gRPC, whatever their readers do. A pull holds a message until
 // gRPC has sent it, and its request with the pins of its parameters until its end. Peers take turns
-// to send, and none gets more than half of the room. A message that is not read keeps its place
-// until others have waited for `most_unread`; then its pull is cut. Thread-safe. Owned by
-// ShardDataService.
+// to send, and none gets more than half of the room. Among the connections of a peer, those that
+// read their last message in time go first, and the others get half of the peer's room. A message
+// that is not read keeps its place until others have waited for `most_unread`; then its pull is
+// cut. Thread-safe. Owned by ShardDataService.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_PULL_ADMISSION_H_
 #define KAON_SERVER_SHARD_TRANSPORT_PULL_ADMISSION_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -32,6 +35,12 @@ class PullAdmission {
     uint64_t request_bytes = uint64_t{4} << 20;
     absl::Duration most_unread = absl::Seconds(2);
   };
+  // Who pulls.
+  struct Source {
+    // The unit of fairness.
+    std::string peer;
+    std::string connection;
+  };
   // Gives pulls a 32nd of the shard's budget twice: for messages, and for requests. Each gets at
   // least 4 MiB and at most 64 MiB.
   static Limits Share(uint64_t memory_bytes);
@@ -41,10 +50,10 @@ class PullAdmission {
   explicit PullAdmission(const Limits& limits);
   ~PullAdmission();
 
-  // Admits a pull of `peer`, whose first one is admitted whenever no other peer has pulls.
+  // Admits a pull. The first one of a peer is admitted whenever no other peer has pulls.
   // RESOURCE_EXHAUSTED with the arithmetic. `on_unread` is called at most once, before Close, on a
   // thread of this object without a lock held.
-  absl::StatusOr<PullId> Open(const std::string& peer, uint64_t request_bytes,
+  absl::StatusOr<PullId> Open(const Source& source, uint64_t request_bytes,
                               std::function<void()> on_unread);
   // Returns whether the pull may send a message now. Otherwise calls `ready` once it may, as
   // on_unread, unless Close comes first.
@@ -58,10 +67,14 @@ class PullAdmission {
   size_t num_messages() const;
 
  private:
+  // Of a connection: whether it read its last message within `most_unread`.
+  enum Standing { kReader, kUnknown };
   struct Pull {
-    std::string peer;
+    Source source;
     uint64_t request_bytes = 0;
     std::function<void()> on_unread;
+    // As the connection was when the pull last asked for room.
+    Standing standing = kUnknown;
     // Set while the pull waits.
     std::function<void()> ready;
     absl::Time sending_since;
@@ -69,14 +82,22 @@ class PullAdmission {
   struct Peer {
     uint64_t request_bytes = 0;
     size_t pulls = 0;
-    size_t messages = 0;
-    std::deque<PullId> waiting;
+    // Both by Standing.
+    std::array<size_t, 2> messages = {};
+    std::array<std::deque<PullId>, 2> waiting;
+
+    bool waits() const { return !waiting[kReader].empty() || !waiting[kUnknown].empty(); }
   };
   using Calls = std::vector<std::function<void()>>;
 
-  bool HasRoomLocked(const Peer& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasRoomLocked(const Peer& peer, Standing standing) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartLocked(PullId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StopLocked(PullId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes whether a connection reads.
+  void NoteReaderLocked(const std::string& connection, bool reads)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the pull of `peer` that may send next, if there is room for one.
+  std::optional<PullId> NextLocked(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives free room to those that wait, one of each peer in turn.
   void TakeReadyLocked(Calls* calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes messages that have not been read for too long. Returns when the next one will be.
@@ -95,6 +116,11 @@ class PullAdmission {
   // Those that send, and peers with pulls that wait, in the order of their turns.
   std::set<PullId> sending_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);
+  // Connections that read their last message in time, the newest ones; `readers_by_age_` has the
+  // same, oldest first.
+  std::map<std::string, uint64_t> readers_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::string> readers_by_age_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_reader_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t request_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 
   std::thread thread_;

@@ -18,13 +18,23 @@ class PullAdmissionTest : public testing::Test {
   void Make(size_t messages, absl::Duration most_unread = absl::Hours(1)) {
     admission_.emplace(PullAdmission::Limits{messages, 1000, most_unread});
   }
-  PullId Open(const std::string& peer, uint64_t bytes = 10) {
-    const auto pull = admission_->Open(peer, bytes, [this, peer] { Say("cut " + peer); });
+  // Opens a pull of `peer`, on a connection of its own unless `connection` names one.
+  PullId Open(const std::string& peer, uint64_t bytes = 10, std::string connection = "") {
+    if (connection.empty()) connection = std::to_string(++num_connections_);
+    const auto pull =
+        admission_->Open({peer, connection}, bytes, [this, peer] { Say("cut " + peer); });
     EXPECT_TRUE(pull.ok()) << pull.status();
     return pull.value_or(0);
   }
   bool Begin(PullId pull, const std::string& who) {
     return admission_->BeginMessage(pull, [this, who] { Say("turn of " + who); });
+  }
+  // Lets the connection "of `peer`" read a message.
+  void MakeReader(const std::string& peer) {
+    const PullId pull = Open(peer, 10, "of " + peer);
+    EXPECT_TRUE(Begin(pull, peer));
+    admission_->EndMessage(pull);
+    admission_->Close(pull);
   }
   void Say(const std::string& what) {
     MutexLock lock(mu_);
@@ -38,6 +48,7 @@ class PullAdmissionTest : public testing::Test {
     return said_;
   }
 
+  int num_connections_ = 0;
   Mutex mu_;
   CondVar changed_;
   std::vector<std::string> said_ ABSL_GUARDED_BY(mu_);
@@ -47,8 +58,9 @@ class PullAdmissionTest : public testing::Test {
 
 TEST_F(PullAdmissionTest, APeerGetsHalfOfTheRoomAndPeersTakeTurns) {
   Make(4);
+  MakeReader("greedy");
   std::vector<PullId> greedy;
-  for (int i = 0; i < 6; ++i) greedy.push_back(Open("greedy"));
+  for (int i = 0; i < 6; ++i) greedy.push_back(Open("greedy", 10, "of greedy"));
   EXPECT_TRUE(Begin(greedy[0], "greedy"));
   EXPECT_TRUE(Begin(greedy[1], "greedy"));
   for (int i = 2; i < 6; ++i) EXPECT_FALSE(Begin(greedy[i], "greedy"));
@@ -76,7 +88,7 @@ TEST_F(PullAdmissionTest, APeerGetsHalfOfTheRoomAndPeersTakeTurns) {
 TEST_F(PullAdmissionTest, RequestsHoldBoundedMemory) {
   Make(4);
   const PullId first = Open("a", 300);
-  const auto more = admission_->Open("a", 201, nullptr);
+  const auto more = admission_->Open({"a", "one"}, 201, nullptr);
   EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(more.status().message().find(
                 "pulls under way hold 300 bytes, 300 of them this peer's, and 201 more"),
@@ -85,14 +97,14 @@ TEST_F(PullAdmissionTest, RequestsHoldBoundedMemory) {
   Open("a", 200);
   // Another peer may have a large one.
   const PullId large = Open("b", 500);
-  EXPECT_FALSE(admission_->Open("c", 1, nullptr).ok());
+  EXPECT_FALSE(admission_->Open({"c", "one"}, 1, nullptr).ok());
   admission_->Close(large);
   admission_->Close(first);
   Open("c", 700);
   // A single pull is admitted, whatever it holds.
   Make(4);
   Open("a", 5000);
-  EXPECT_FALSE(admission_->Open("b", 1, nullptr).ok());
+  EXPECT_FALSE(admission_->Open({"b", "one"}, 1, nullptr).ok());
 }
 
 TEST_F(PullAdmissionTest, CutsAMessageThatIsNotReadOnlyWhileOthersWait) {
@@ -106,6 +118,42 @@ TEST_F(PullAdmissionTest, CutsAMessageThatIsNotReadOnlyWhileOthersWait) {
   EXPECT_EQ(Said(1), std::vector<std::string>({"cut slow"}));
   admission_->Close(unread);
   EXPECT_EQ(Said(2).back(), "turn of fast");
+}
+
+TEST_F(PullAdmissionTest, ConnectionsOfAPeerThatReadGoBeforeThoseThatDoNot) {
+  Make(8);
+  MakeReader("a");
+  // Connections that have read nothing get half of the room of their peer.
+  std::vector<PullId> silent;
+  for (int i = 0; i < 10; ++i) silent.push_back(Open("a"));
+  EXPECT_TRUE(Begin(silent[0], "silent"));
+  EXPECT_TRUE(Begin(silent[1], "silent"));
+  for (int i = 2; i < 10; ++i) EXPECT_FALSE(Begin(silent[i], "silent"));
+  // So one that reads does not wait, however many messages it wants.
+  const PullId reads = Open("a", 10, "of a");
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(Begin(reads, "reader"));
+    admission_->EndMessage(reads);
+  }
+  // One that waits goes first.
+  std::vector<PullId> more;
+  for (int i = 0; i < 3; ++i) more.push_back(Open("a", 10, "of a"));
+  EXPECT_TRUE(Begin(more[0], "reader"));
+  EXPECT_TRUE(Begin(more[1], "reader"));
+  EXPECT_FALSE(Begin(more[2], "reader"));
+  admission_->EndMessage(silent[0]);
+  EXPECT_EQ(Said(1), std::vector<std::string>({"turn of reader"}));
+  admission_->EndMessage(more[0]);
+  EXPECT_EQ(Said(2).back(), "turn of silent");
+}
+
+TEST_F(PullAdmissionTest, AConnectionThatReadsTooLateWaitsBehindOthers) {
+  Make(4, absl::Nanoseconds(-1));
+  const PullId late = Open("a");
+  EXPECT_TRUE(Begin(late, "late"));
+  admission_->EndMessage(late);
+  EXPECT_TRUE(Begin(Open("a"), "other"));
+  EXPECT_FALSE(Begin(late, "late"));
 }
 
 TEST_F(PullAdmissionTest, GivesPullsAPartOfTheBudget) {
