@@ -260,7 +260,8 @@ absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory(uint32_t limit) 
   v1::StepHistoryRequest request;
   request.set_job(options_.job);
   request.set_limit(limit);
-  request.set_with_phases(options_.command == Command::kStepPhases);
+  request.set_with_phases(options_.command == Command::kStepPhases ||
+                          options_.command == Command::kTop);
   return Call<v1::StepHistoryResponse>(&v1::Admin::Stub::StepHistory, request);
 }
 

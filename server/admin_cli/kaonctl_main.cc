@@ -25,6 +25,9 @@
 #include "server/admin_cli/exit_status.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/job_command.h"
+#include "server/admin_cli/live/redraw.h"
+#include "server/admin_cli/live/top_report.h"
+#include "server/admin_cli/live/watch_events.h"
 #include "server/admin_cli/local/form_times.h"
 #include "server/admin_cli/local/verify_numerics.h"
 #include "server/admin_cli/options.h"
@@ -194,6 +197,56 @@ int FollowTheSteps(const Options& options, const AdminCalls& calls) {
   return ended.ok() ? 0 : Fail(options, ended);
 }
 
+// Waits between two answers. Returns false if nobody reads the output.
+bool PauseBetween(const Options& options) {
+  PauseFor(absl::Seconds(options.interval_seconds));
+  return std::cout.good();
+}
+
+int WatchTheEvents(const Options& options, const AdminCalls& calls) {
+  EndOnInterrupt(false);
+  const absl::Status ended =
+      WatchEvents([&calls] { return calls.GetJobStatus(); },
+                  [&options] { return PauseBetween(options); }, options.json, std::cout, std::cerr);
+  return ended.ok() ? 0 : Fail(options, ended);
+}
+
+absl::StatusOr<TopFacts> AskTop(const AdminCalls& calls) {
+  TopFacts facts;
+  KAON_ASSIGN_OR_RETURN(facts.status, calls.GetJobStatus());
+  // Shards exist even before a job is registered.
+  if (facts.status.job().empty()) return facts;
+  KAON_ASSIGN_OR_RETURN(facts.history, calls.StepHistory());
+  return facts;
+}
+
+Frame TopFrame(const Options& options, const AdminCalls& calls) {
+  Frame frame;
+  const absl::StatusOr<TopFacts> facts = AskTop(calls);
+  absl::Status seen = facts.status();
+  if (facts.ok()) {
+    frame.text = TopText(*facts);
+    if (options.json) frame.text = absl::StrCat(TopJson(*facts).dump(), "\n");
+    if (options.yaml) frame.text = ToYaml(TopJson(*facts));
+    seen = TopSeen(*facts);
+  }
+  if (seen.ok()) return frame;
+  frame.error = ErrorText(seen, options.json);
+  frame.exit_status = ExitStatusOf(seen);
+  return frame;
+}
+
+int ShowTop(const Options& options, const AdminCalls& calls) {
+  RedrawOptions redraw;
+  redraw.frames = options.frames;
+  redraw.is_terminal = isatty(STDOUT_FILENO) == 1 && !options.json && !options.yaml;
+  redraw.separator = options.yaml ? "---\n" : options.json ? "" : "\n";
+  EndOnInterrupt(redraw.is_terminal);
+  return Redraw(
+      redraw, [&] { return TopFrame(options, calls); },
+      [&options] { return PauseBetween(options); }, std::cout, std::cerr);
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
   if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
@@ -213,6 +266,10 @@ int Run(const Options& options) {
       return Print(options, calls.GetHolderStatus(), WorkerListJson, WorkerListText);
     case Command::kStatusEvents:
       return Print(options, calls.GetJobStatus(), StatusJson, EventsText, AllShardsSeen);
+    case Command::kEventsWatch:
+      return WatchTheEvents(options, calls);
+    case Command::kTop:
+      return ShowTop(options, calls);
     case Command::kJobShow:
       return Print(options, calls.DescribeJob(), JobJson, JobText);
     case Command::kJobEffective:

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/environment.h"
 #include "client/number_flags.h"
@@ -26,6 +27,7 @@ constexpr char kFooter[] =
     "  kaonctl --dir ~/kaon status\n"
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
     "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
+    "  kaonctl --dir ~/kaon top\n"
     "  kaonctl --dir ~/kaon --watch 2 status\n"
     "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
     "  kaonctl --dir ~/kaon job set world_size=4\n"
@@ -47,6 +49,9 @@ struct Typed {
   bool phases = false;
   bool follow = false;
   bool measure = false;
+  bool once = false;
+  // events --watch, as text: CLI11 would count a number. Empty = once.
+  std::string event_seconds;
   std::string directory;
   std::string tls_directory;
 };
@@ -243,6 +248,25 @@ void AddSteps(CLI::App& app, Typed& typed) {
       ->excludes(phases);
 }
 
+void AddLiveCommands(CLI::App& app, Typed& typed) {
+  CLI::App* events =
+      AddCommand(app, "events", "What the servers have counted; --watch prints new ones",
+                 Command::kStatusEvents, typed);
+  events
+      ->add_flag("--watch{1}", typed.event_seconds,
+                 "Print a line for each new one until Ctrl-C, asking each second or =SECONDS")
+      ->check(CLI::Range(0.1, 3600.0));
+  CLI::App* top = AddCommand(app, "top", "Steps per second, phases and memory by shard, redrawn",
+                             Command::kTop, typed);
+  top->add_option("--interval", typed.options.interval_seconds, "Seconds between two answers")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  CLI::Option* const frames =
+      top->add_option("-n", typed.options.frames, "Only so many answers (default: until Ctrl-C)")
+          ->check(CLI::Range(1, 1000000));
+  top->add_flag("--once", typed.once, "Only one answer: -n 1")->excludes(frames);
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -266,6 +290,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
     one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
   }
   AddSteps(app, typed);
+  AddLiveCommands(app, typed);
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
       Command::kDigest);
   add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend)
@@ -356,14 +381,23 @@ absl::Status Resolve(Typed& typed) {
   if (typed.timeout_seconds.has_value()) options.timeout_seconds = *typed.timeout_seconds;
   if (typed.effective) options.command = Command::kJobEffective;
   if (typed.events) options.command = Command::kStatusEvents;
+  if (!typed.event_seconds.empty()) {
+    options.command = Command::kEventsWatch;
+    if (!absl::SimpleAtod(typed.event_seconds, &options.interval_seconds)) {
+      return absl::InvalidArgumentError("--watch of events must be a number of seconds");
+    }
+  }
+  if (typed.once) options.frames = 1;
   if (typed.phases) options.command = Command::kStepPhases;
   if (typed.follow) options.command = Command::kStepsFollow;
   if (typed.measure) options.command = Command::kMeasureForms;
   if (options.command == Command::kPreflight && options.shards > 0) {
     options.command = Command::kPreflightOffline;
   }
-  if (options.watch_seconds.has_value() && !IsReadOnly(options.command)) {
-    return absl::InvalidArgumentError("--watch repeats only commands that change nothing");
+  if (options.watch_seconds.has_value() &&
+      (!IsReadOnly(options.command) || RepeatsByItself(options.command))) {
+    return absl::InvalidArgumentError(
+        "--watch repeats only commands that change nothing and end by themselves");
   }
   if (IsOffline(options.command)) return absl::OkStatus();
   if (!typed.directory.empty()) {
@@ -395,52 +429,6 @@ ParsedCommandLine UsageError(absl::string_view why, bool json) {
 }
 
 }  // namespace
-
-bool IsOffline(Command command) {
-  return command == Command::kVerifyNumerics || command == Command::kMeasureForms ||
-         command == Command::kCheckpointExport || command == Command::kCheckpointImport ||
-         command == Command::kVersion || command == Command::kPreflightOffline;
-}
-
-bool IsReadOnly(Command command) {
-  switch (command) {
-    case Command::kGroupSet:
-    case Command::kJobDelete:
-    case Command::kCheckpointCreate:
-    case Command::kCheckpointDelete:
-    case Command::kCheckpointExport:
-    case Command::kCheckpointImport:
-    case Command::kCheckpointRestore:
-    case Command::kShardDrain:
-    // It changes nothing, and repeats by itself.
-    case Command::kStepsFollow:
-      return false;
-    case Command::kStatus:
-    case Command::kStatusEvents:
-    case Command::kJobShow:
-    case Command::kJobEffective:
-    case Command::kJobList:
-    case Command::kParameters:
-    case Command::kSteps:
-    case Command::kStepPhases:
-    case Command::kDigest:
-    case Command::kBackend:
-    case Command::kTiers:
-    case Command::kMeasureForms:
-    case Command::kHealth:
-    case Command::kVerifyNumerics:
-    case Command::kParameterStats:
-    case Command::kParameterDiagnostics:
-    case Command::kCheckpointList:
-    case Command::kCheckpointVerify:
-    case Command::kWorkerList:
-    case Command::kPreflight:
-    case Command::kPreflightOffline:
-    case Command::kVersion:
-      break;
-  }
-  return true;
-}
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   Typed typed;

@@ -10,43 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "client/kaon/client_options.h"
+#include "server/admin_cli/command.h"
 
 namespace kaon::admin_cli {
-
-enum class Command {
-  kStatus,
-  kStatusEvents,
-  kJobShow,
-  kJobEffective,
-  kJobList,
-  kJobDelete,
-  kParameters,
-  kSteps,
-  kStepPhases,
-  kStepsFollow,
-  kDigest,
-  kBackend,
-  kTiers,
-  kMeasureForms,
-  kHealth,
-  kVerifyNumerics,
-  kParameterStats,
-  kParameterDiagnostics,
-  kGroupSet,
-  kCheckpointList,
-  kCheckpointVerify,
-  kCheckpointExport,
-  kCheckpointImport,
-  kCheckpointRestore,
-  kCheckpointCreate,
-  kCheckpointDelete,
-  kShardDrain,
-  kWorkerList,
-  kPreflight,
-  // kPreflight on numbers that the user gives, without a cluster.
-  kPreflightOffline,
-  kVersion
-};
 
 struct Options {
   Command command = Command::kStatus;
@@ -56,6 +22,9 @@ struct Options {
   bool wide = false;
   // Repeats a command that only reads; absent = once.
   std::optional<double> watch_seconds;
+  // top, events --watch: seconds between two answers, and how many answers; 0 = until Ctrl-C.
+  double interval_seconds = 2;
+  uint64_t frames = 0;
   // The user has confirmed a command that destroys something.
   bool confirmed = false;
   double timeout_seconds = 10;
@@ -110,9 +79,6 @@ struct Options {
   std::string isa = "widest";
 };
 
-// Returns whether the command changes nothing, so that a reader may run it and --watch repeat it.
-bool IsReadOnly(Command command);
-
 // Holds either the options or a text and an exit status: 0 for --help, --version and completion, 2
 // for a bad command line.
 struct ParsedCommandLine {
@@ -120,9 +86,6 @@ struct ParsedCommandLine {
   std::string text;
   int exit_status = 0;
 };
-
-// Returns whether the command runs on this machine alone and needs no endpoints.
-bool IsOffline(Command command);
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);
 

@@ -26,8 +26,30 @@ train "$TEST_TMPDIR/service" --workers 1 --steps 5 || { cat "$TEST_TMPDIR/servic
 first=127.0.0.1:$(cat "$DIR/shard-0.port")
 second=127.0.0.1:$(cat "$DIR/shard-1.port")
 
+# Live commands, without a terminal. The steps have a rate, and each shard has phases.
+expect 0 "kaon-train: step 5, " as reader top -n 2 --interval 0.1
+[ "$(grep -c "steps/s" "$TEST_TMPDIR/answer")" -eq 2 ] || fail "top -n 2: $(cat "$TEST_TMPDIR/answer")"
+grep -q $'\033' "$TEST_TMPDIR/answer" && fail "top writes escapes without a terminal"
+as reader top --once -o json | python3 -c '
+import json, sys
+top = json.loads(sys.stdin.read())
+assert top["steps_per_second"] > 0 and top["workers"] is not None, top
+for shard in top["shards"]:
+    assert shard["step_seconds"] > 0 and shard["phase_seconds"]["apply"] > 0 and shard["used_bytes"] > 0, shard' ||
+  fail "top -o json"
+as reader events --watch=0.2 -o json >"$TEST_TMPDIR/events" 2>"$TEST_TMPDIR/events.errors" &
+watcher=$!
+# The first answer counts as seen, so an act may come too early to be new.
+new_event() {
+  as admin job set worker_loss_seconds=$((RANDOM % 1000 + 1)) >/dev/null 2>&1
+  grep -q '"event":"group_change"' "$TEST_TMPDIR/events"
+}
+wait_for 60 new_event || fail "events --watch: $(cat "$TEST_TMPDIR/events" "$TEST_TMPDIR/events.errors")"
+kill -INT $watcher
+wait $watcher || fail "Ctrl-C of events --watch: status $?"
+
 # A reader sees all that an admin sees, and may change nothing.
-for command in status "status --events" "job show" "job show --effective" parameters steps "steps --phases" digest \
+for command in status "status --events" events "top --once" "job show" "job show --effective" parameters steps "steps --phases" digest \
   backend health "worker list"; do
   # shellcheck disable=SC2086
   as reader $command -o yaml >"$TEST_TMPDIR/answer" 2>&1 || fail "reader, $command: $(cat "$TEST_TMPDIR/answer")"
@@ -52,6 +74,8 @@ expect 4 "shard 1 did not tell it" as admin parameters
 expect 4 "shard 1 at $second" as admin backend
 expect 4 "shard 1      unknown" as admin status --events
 expect 4 "shard 1: " as admin steps --phases
+expect 4 "shard 1 at $second" as admin top --once
+grep -qE "^ +1 +- +- " "$TEST_TMPDIR/answer" || fail "top has numbers of a dead shard: $(cat "$TEST_TMPDIR/answer")"
 expect 4 "shard 1" as admin digest
 expect 0 "-" as admin status
 grep -qE "$second  no   *- +- " "$TEST_TMPDIR/answer" || fail "a dead shard has numbers: $(cat "$TEST_TMPDIR/answer")"

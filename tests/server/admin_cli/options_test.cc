@@ -36,6 +36,9 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"job", "show", "--effective"}, Command::kJobEffective},
       {{"steps", "--phases"}, Command::kStepPhases},
       {{"steps", "--follow"}, Command::kStepsFollow},
+      {{"events"}, Command::kStatusEvents},
+      {{"events", "--watch"}, Command::kEventsWatch},
+      {{"top"}, Command::kTop},
       {{"worker", "list"}, Command::kWorkerList},
       {{"checkpoint", "delete", "a"}, Command::kCheckpointDelete},
       {{"shard", "drain", "1"}, Command::kShardDrain},
@@ -62,6 +65,24 @@ TEST(OptionsTest, ADrainHasMoreTime) {
   EXPECT_EQ(Parse({"status", "--endpoints", "a:1"}).options->timeout_seconds, 10);
   EXPECT_EQ(Parse({"shard", "drain", "--endpoints", "a:1"}).exit_status, 2);
   EXPECT_EQ(Parse({"shard", "drain", "-1", "--endpoints", "a:1"}).exit_status, 2);
+}
+
+TEST(OptionsTest, LiveCommandsHaveAnIntervalAndAnEnd) {
+  const auto parse = [](std::vector<const char*> words) {
+    words.insert(words.end(), {"--endpoints", "a:1"});
+    return Parse(words);
+  };
+  EXPECT_EQ(parse({"events", "--watch"}).options->interval_seconds, 1);
+  EXPECT_EQ(parse({"events", "--watch=5"}).options->interval_seconds, 5);
+  EXPECT_EQ(parse({"top"}).options->interval_seconds, 2);
+  EXPECT_EQ(parse({"top"}).options->frames, 0u);
+  EXPECT_EQ(parse({"top", "--once"}).options->frames, 1u);
+  EXPECT_EQ(parse({"top", "-n", "3", "--interval", "0.5"}).options->frames, 3u);
+  // Answers of two loops would mix.
+  EXPECT_EQ(parse({"--watch", "2", "top"}).exit_status, 2);
+  EXPECT_EQ(parse({"--watch", "2", "steps", "--follow"}).exit_status, 2);
+  EXPECT_EQ(parse({"top", "-n", "0"}).exit_status, 2);
+  EXPECT_EQ(parse({"events", "--watch=0"}).exit_status, 2);
 }
 
 TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
@@ -250,17 +271,6 @@ TEST(OptionsTest, VersionAndCompletionNeedNoCluster) {
   EXPECT_EQ(version.text.rfind("kaonctl 0.", 0), 0u) << version.text;
   EXPECT_NE(Parse({"completion", "bash"}).text.find("complete -o default -F _kaonctl kaonctl"),
             std::string::npos);
-}
-
-TEST(OptionsTest, OnlyCommandsThatChangeNothingAreAReaders) {
-  for (const Command command : {Command::kStatus, Command::kSteps, Command::kCheckpointVerify,
-                                Command::kCheckpointList, Command::kHealth}) {
-    EXPECT_TRUE(IsReadOnly(command)) << static_cast<int>(command);
-  }
-  for (const Command command : {Command::kGroupSet, Command::kCheckpointCreate,
-                                Command::kCheckpointDelete, Command::kCheckpointRestore}) {
-    EXPECT_FALSE(IsReadOnly(command)) << static_cast<int>(command);
-  }
 }
 
 TEST(OptionsTest, HelpNamesEveryCommandAndExitsWithZero) {

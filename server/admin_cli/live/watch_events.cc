@@ -1,0 +1,87 @@
+#include "server/admin_cli/live/watch_events.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/admin_cli/report.h"
+#include "server/monitor/units.h"
+
+namespace kaon::admin_cli {
+
+namespace {
+
+std::string NameOf(const v1::ShardStatus& shard) { return absl::StrCat("shard ", shard.shard()); }
+
+}  // namespace
+
+std::string EventLines::NewOf(const std::string& time, const std::string& server,
+                              const Events& events) {
+  const auto [at, is_first] = counts_.try_emplace(server);
+  std::string lines;
+  for (const v1::EventCount& event : events) {
+    uint64_t& before = at->second[event.name()];
+    const uint64_t count = event.count();
+    const uint64_t num_new = count >= before ? count - before : count;
+    before = count;
+    if (is_first || num_new == 0) continue;
+    if (json_) {
+      const Json line = {{"time", time},
+                         {"server", server},
+                         {"event", event.name()},
+                         {"new", num_new},
+                         {"count", count}};
+      absl::StrAppend(&lines, line.dump(), "\n");
+    } else {
+      absl::StrAppendFormat(&lines, "%s  %-12s %s +%d (%d)\n", time, server, event.name(), num_new,
+                            count);
+    }
+  }
+  return lines;
+}
+
+std::string EventLines::New(const v1::GetStatusResponse& status) {
+  const std::string time = monitor::TimeText(status.time_unix_millis());
+  std::string lines = NewOf(time, "coordinator", status.events());
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (!shard.connected()) continue;
+    absl::StrAppend(&lines, NewOf(time, NameOf(shard), shard.description().events()));
+  }
+  return lines;
+}
+
+std::string EventLines::Changes(const v1::GetStatusResponse& status) {
+  std::string lines;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    bool& is_away = is_away_[NameOf(shard)];
+    if (is_away == !shard.connected()) continue;
+    is_away = !shard.connected();
+    absl::StrAppend(
+        &lines, "kaonctl: ", NameOf(shard), " at ", shard.address(),
+        is_away ? absl::StrCat(" does not answer: ", shard.problem()) : " answers again", "\n");
+  }
+  return lines;
+}
+
+absl::Status WatchEvents(const std::function<absl::StatusOr<v1::GetStatusResponse>()>& read,
+                         const std::function<bool()>& pause, bool json, std::ostream& out,
+                         std::ostream& errors) {
+  EventLines lines(json);
+  bool is_away = false;
+  do {
+    const absl::StatusOr<v1::GetStatusResponse> status = read();
+    if (!status.ok()) {
+      if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()) &&
+          !absl::IsResourceExhausted(status.status())) {
+        return status.status();
+      }
+      if (!is_away) errors << "kaonctl: " << status.status() << "; asking again\n" << std::flush;
+      is_away = true;
+      continue;
+    }
+    is_away = false;
+    errors << lines.Changes(*status) << std::flush;
+    out << lines.New(*status) << std::flush;
+  } while (out.good() && pause());
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::admin_cli
