@@ -12,7 +12,6 @@ _BOTH_TRANSPORTS = "tests/server/shard/transport/grpc_push_stream_test.cc, grpc_
 
 _ADMIN_SERVICE = "tests/server/coordinator/service/admin_service_test.cc drives it with real calls; alone it does nothing"
 
-_STATUS_PAGE = "tests/server/coordinator/page/status_page_test.cc drives it through the page; alone it shows nothing"
 
 _CHANNEL_SUITE = "tests/client/transport/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
 
@@ -70,7 +69,6 @@ EXEMPT = {
     ("mirrored-test", "server/shard/parameters/pull_reader.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "server/shard/gradients/push_intake.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "server/coordinator/service/cluster_queries.cc"): _ADMIN_SERVICE,
-    ("mirrored-test", "server/coordinator/page/status_feed.cc"): _STATUS_PAGE,
     ("mirrored-test", "client/transport/shm_call.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_lane.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/transport/shm_pull.cc"): _CHANNEL_SUITE,

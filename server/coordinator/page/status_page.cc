@@ -113,12 +113,12 @@ metrics::HttpResponse StatusPage::Overview(const metrics::HttpRequest& request) 
   nothing.problem = absl::UnavailableError("the coordinator has not answered yet");
   const PageFacts& shown = data == nullptr ? nothing : *data;
   Range range = RangeOf(request);
-  const Curves curves = feed_->curves().Read(range.from, range.to);
+  const std::shared_ptr<const Curves> curves = feed_->curves().Read(range.from, range.to);
   // The form has the range that was asked for.
   if (Argument(request, "from").empty()) range.from = 0;
   const std::string& job = shown.status.job();
   return PageResponse(absl::StrCat("Kaon", job.empty() ? "" : ": ", job), job,
-                      OverviewHtml(Sections(shown, curves), range, feed_->Age()));
+                      OverviewHtml(Sections(shown, *curves), range, feed_->Age()));
 }
 
 metrics::HttpResponse StatusPage::Events(const metrics::HttpRequest& request) {
@@ -131,7 +131,7 @@ metrics::HttpResponse StatusPage::Events(const metrics::HttpRequest& request) {
     std::vector<Section> sections = {{"age", AgeText(feed_->Age())}};
     if (changed && data != nullptr) {
       const Range range = RangeOf(request);
-      for (Section& section : Sections(*data, feed_->curves().Read(range.from, range.to))) {
+      for (Section& section : Sections(*data, *feed_->curves().Read(range.from, range.to))) {
         sections.push_back(std::move(section));
       }
     }
@@ -144,7 +144,7 @@ metrics::HttpResponse StatusPage::Events(const metrics::HttpRequest& request) {
 metrics::HttpResponse StatusPage::StepsCsv(const metrics::HttpRequest& request) {
   AwaitFresh();
   const Range range = RangeOf(request);
-  return Csv("steps.csv", CurvesCsv(feed_->curves().Read(range.from, range.to)));
+  return Csv("steps.csv", CurvesCsv(*feed_->curves().Read(range.from, range.to)));
 }
 
 absl::StatusOr<v1::ListParametersResponse> StatusPage::List(

@@ -31,6 +31,7 @@ void DropFrom(uint64_t step, std::vector<Point>& points) {
 
 void StepCurves::Add(const v1::StepHistoryResponse& history) {
   MutexLock lock(mu_);
+  copies_.clear();
   for (const v1::StepRecord& record : history.records()) {
     const v1::StepPlan& plan = record.plan();
     if (plan.position() < next_position_) continue;
@@ -77,6 +78,7 @@ void StepCurves::AddPointLocked(const v1::StepRecord& record, int64_t unix_milli
 void StepCurves::AddRatio(const std::string& group, const std::string& parameter, uint64_t step,
                           double ratio) {
   MutexLock lock(mu_);
+  copies_.clear();
   auto found = std::find_if(curves_.ratios.begin(), curves_.ratios.end(),
                             [&group](const RatioCurve& one) { return one.group == group; });
   if (found == curves_.ratios.end()) {
@@ -91,6 +93,7 @@ void StepCurves::AddRatio(const std::string& group, const std::string& parameter
 
 void StepCurves::Clear() {
   MutexLock lock(mu_);
+  copies_.clear();
   curves_ = Curves();
   next_position_ = 1;
 }
@@ -105,7 +108,7 @@ uint64_t StepCurves::newest_step() const {
   return curves_.points.empty() ? 0 : curves_.points.back().step;
 }
 
-Curves StepCurves::Read(uint64_t from, uint64_t to) const {
+std::shared_ptr<const Curves> StepCurves::Read(uint64_t from, uint64_t to) const {
   const auto is_before = [](const auto& point, uint64_t step) { return point.step < step; };
   const auto is_after = [](uint64_t step, const auto& point) { return step < point.step; };
   const auto part = [&](const auto& points) {
@@ -114,12 +117,17 @@ Curves StepCurves::Read(uint64_t from, uint64_t to) const {
     return std::remove_cvref_t<decltype(points)>(first, end);
   };
   MutexLock lock(mu_);
-  Curves curves;
-  curves.groups = curves_.groups;
-  curves.points = part(curves_.points);
-  for (const RatioCurve& ratio : curves_.ratios) {
-    curves.ratios.push_back({ratio.group, ratio.parameter, part(ratio.points)});
+  for (const Copy& copy : copies_) {
+    if (copy.from == from && copy.to == to) return copy.curves;
   }
+  const auto curves = std::make_shared<Curves>();
+  curves->groups = curves_.groups;
+  curves->points = part(curves_.points);
+  for (const RatioCurve& ratio : curves_.ratios) {
+    curves->ratios.push_back({ratio.group, ratio.parameter, part(ratio.points)});
+  }
+  if (copies_.size() == kMaxCopies) copies_.erase(copies_.begin());
+  copies_.push_back({from, to, curves});
   return curves;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,7 @@ class StepCurves {
   static constexpr size_t kMaxPoints = 20000;
   static constexpr size_t kMaxGroups = 16;
   static constexpr size_t kMaxRatios = 2000;
+  static constexpr size_t kMaxCopies = 4;
 
   // Adds the records after the newest one that was added. A step that the log has again, because
   // the job was restored or rolled back, replaces the points from it on.
@@ -75,8 +77,9 @@ class StepCurves {
 
   // Returns the position from which the log is to be read next.
   uint64_t next_position() const;
-  // Returns the points of the steps `from` to `to`.
-  Curves Read(uint64_t from, uint64_t to) const;
+  // Returns the points of the steps `from` to `to`. Readers of the same range share one copy until
+  // something is added: many pages may draw all of a long log.
+  std::shared_ptr<const Curves> Read(uint64_t from, uint64_t to) const;
   // Returns the newest step; 0 before the first.
   uint64_t newest_step() const;
 
@@ -84,9 +87,17 @@ class StepCurves {
   void AddPointLocked(const v1::StepRecord& record, int64_t unix_millis)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  struct Copy {
+    uint64_t from = 0;
+    uint64_t to = 0;
+    std::shared_ptr<const Curves> curves;
+  };
+
   mutable Mutex mu_;
   Curves curves_ ABSL_GUARDED_BY(mu_);
   uint64_t next_position_ ABSL_GUARDED_BY(mu_) = 1;
+  // Newest copies of `curves_` as it is, oldest first; at most kMaxCopies.
+  mutable std::vector<Copy> copies_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::coordinator

@@ -31,10 +31,10 @@ TEST(StepCurvesTest, AddsEachStepOnce) {
   curves.Add(Steps(5, 3, 4));
   EXPECT_EQ(curves.next_position(), 9u);
   EXPECT_EQ(curves.newest_step(), 6u);
-  const Curves all = curves.Read(0, UINT64_MAX);
+  const Curves all = *curves.Read(0, UINT64_MAX);
   ASSERT_EQ(all.points.size(), 6u);
   EXPECT_EQ(all.points[5].loss, 8);
-  const Curves part = curves.Read(2, 3);
+  const Curves part = *curves.Read(2, 3);
   ASSERT_EQ(part.points.size(), 2u);
   EXPECT_EQ(part.points[0].step, 2u);
 }
@@ -52,7 +52,7 @@ TEST(StepCurvesTest, FindsTheGroupOfANormByItsName) {
   (*history.mutable_decided_unix_millis())[1] = 99;
   StepCurves curves;
   curves.Add(history);
-  const Curves all = curves.Read(0, UINT64_MAX);
+  const Curves all = *curves.Read(0, UINT64_MAX);
   EXPECT_EQ(all.groups, (std::vector<std::string>{"a", "b"}));
   const StepPoint& point = all.points.at(0);
   EXPECT_TRUE(point.skipped);
@@ -70,8 +70,8 @@ TEST(StepCurvesTest, ForgetsStepsThatTheLogHasAgain) {
   curves.AddRatio("a", "w", 9, 0.1);
   curves.Add(Steps(20, 5, 1));
   EXPECT_EQ(curves.newest_step(), 5u);
-  EXPECT_EQ(curves.Read(0, UINT64_MAX).points.size(), 5u);
-  EXPECT_TRUE(curves.Read(0, UINT64_MAX).ratios[0].points.empty());
+  EXPECT_EQ(curves.Read(0, UINT64_MAX)->points.size(), 5u);
+  EXPECT_TRUE(curves.Read(0, UINT64_MAX)->ratios[0].points.empty());
   curves.Clear();
   EXPECT_EQ(curves.newest_step(), 0u);
 }
@@ -80,7 +80,7 @@ TEST(StepCurvesTest, KeepsARatioThatIsAheadOfTheLog) {
   StepCurves curves;
   curves.AddRatio("a", "w", 9, 0.1);
   curves.Add(Steps(1, 1, 10));
-  EXPECT_EQ(curves.Read(0, UINT64_MAX).ratios[0].points.size(), 1u);
+  EXPECT_EQ(curves.Read(0, UINT64_MAX)->ratios[0].points.size(), 1u);
 }
 
 TEST(StepCurvesTest, BoundsItsMemory) {
@@ -88,7 +88,7 @@ TEST(StepCurvesTest, BoundsItsMemory) {
   for (uint64_t i = 0; i < 60; ++i) curves.Add(Steps(1 + 1000 * i, 1 + 1000 * i, 1000));
   for (uint64_t step = 1; step < 5000; ++step) curves.AddRatio("a", "w", step, 1);
   for (int i = 0; i < 30; ++i) curves.AddRatio(std::string(1, 'A' + i), "w", 1, 1);
-  const Curves all = curves.Read(0, UINT64_MAX);
+  const Curves all = *curves.Read(0, UINT64_MAX);
   EXPECT_LE(all.points.size(), StepCurves::kMaxPoints);
   EXPECT_GT(all.points.size(), StepCurves::kMaxPoints / 2);
   EXPECT_EQ(all.points.front().step, 1u);
@@ -97,6 +97,23 @@ TEST(StepCurvesTest, BoundsItsMemory) {
   EXPECT_EQ(all.points[all.points.size() - 1000].step, 59001u);
   EXPECT_LE(all.ratios[0].points.size(), StepCurves::kMaxRatios);
   EXPECT_EQ(all.ratios.size(), StepCurves::kMaxGroups);
+}
+
+TEST(StepCurvesTest, ReadersOfARangeShareACopyUntilItChanges) {
+  StepCurves curves;
+  curves.Add(Steps(1, 1, 5));
+  const std::shared_ptr<const Curves> all = curves.Read(0, UINT64_MAX);
+  EXPECT_EQ(curves.Read(0, UINT64_MAX), all);
+  EXPECT_NE(curves.Read(0, 3), all);
+  // More ranges than copies are kept.
+  for (uint64_t to = 10; to < 20; ++to) EXPECT_EQ(curves.Read(0, to)->points.size(), 5u);
+  curves.Add(Steps(6, 6, 1));
+  EXPECT_EQ(curves.Read(0, UINT64_MAX)->points.size(), 6u);
+  EXPECT_EQ(all->points.size(), 5u);
+  curves.AddRatio("a", "w", 6, 0.5);
+  EXPECT_EQ(curves.Read(0, UINT64_MAX)->ratios.size(), 1u);
+  curves.Clear();
+  EXPECT_TRUE(curves.Read(0, UINT64_MAX)->points.empty());
 }
 
 }  // namespace
