@@ -33,9 +33,11 @@ class HttpConnection {
   // Reads until the text ends with `end`, or to the end of the connection.
   std::string ReadUntil(const std::string& end) {
     std::string text;
-    char byte = 0;
-    while (recv(socket_, &byte, 1, 0) == 1) {
-      text += byte;
+    char bytes[4096];
+    // Byte by byte if more may follow `end`.
+    const size_t most = end.empty() ? sizeof(bytes) : 1;
+    for (ssize_t count = 0; (count = recv(socket_, bytes, most, 0)) > 0;) {
+      text.append(bytes, static_cast<size_t>(count));
       if (!end.empty() && text.size() >= end.size() &&
           text.compare(text.size() - end.size(), end.size(), end) == 0) {
         break;
