@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/text.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::config {
 
@@ -37,13 +38,18 @@ class JsonSink final : public google::LogSink {
             const google::LogMessageTime& time, const char* message, size_t size) override {
     static constexpr const char* kNames[] = {"info", "warning", "error", "fatal"};
     const absl::Time at = absl::FromTimeT(time.timestamp()) + absl::Microseconds(time.usec());
-    const nlohmann::ordered_json object = {
+    nlohmann::ordered_json object = {
         {"ts", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", at, absl::UTCTimeZone())},
         {"level", kNames[severity]},
         {"program", program_},
         {"thread", gettid()},
         {"source", absl::StrCat(file, ":", line)},
         {"msg", std::string(message, size)}};
+    const LogFacts facts = CurrentLogFacts();
+    if (!facts.job.empty()) object["job"] = facts.job;
+    if (facts.step) object["step"] = *facts.step;
+    if (facts.shard) object["shard"] = *facts.shard;
+    if (!facts.peer.empty()) object["peer"] = facts.peer;
     const std::string text = absl::StrCat(
         object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), "\n");
     // One call, so that lines of other programs do not come between.
@@ -75,6 +81,15 @@ absl::Status SetLogLevel(absl::string_view level) {
   FLAGS_minloglevel = found->least_severity;
   FLAGS_v = found->verbosity;
   return absl::OkStatus();
+}
+
+std::string LogLevel() {
+  for (const Level& level : kLevels) {
+    const bool matches =
+        level.least_severity == FLAGS_minloglevel && (level.verbosity > 0) == (FLAGS_v > 0);
+    if (!level.name.empty() && matches) return std::string(level.name);
+  }
+  return "error";
 }
 
 absl::Status CheckLogFormat(absl::string_view format) {

@@ -16,12 +16,16 @@ absl::Status CheckLogLevel(absl::string_view level);
 // step. Errors of CheckLogLevel.
 absl::Status SetLogLevel(absl::string_view level);
 
+// Returns the level that is set: debug, info, warning or error.
+std::string LogLevel();
+
 // Rejects a form that is not text, json or empty, which means text.
 absl::Status CheckLogFormat(absl::string_view format);
 
 // Sets the form of the lines on stderr. Text is that of StartLog. JSON is one object a line, with
-// the keys ts, level, program, thread, source and msg. `program` is the program's name. Call it
-// from main before other threads start.
+// the keys ts, level, program, thread, source and msg. It also has job, step, shard and peer where
+// they are known (server/config/log_facts.h). `program` is the program's name. Call it from main
+// before other threads start.
 absl::Status SetLogFormat(absl::string_view format, const std::string& program);
 
 }  // namespace kaon::config

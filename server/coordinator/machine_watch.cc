@@ -79,6 +79,7 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     decision_times_.Note(plan.timeline(), plan.position(), monitor::UnixMillisNow());
     if (plan.position() <= decided_position_) return;
     decided_position_ = plan.position();
+    monitor::NoteEntry(plan);
     meter_.Note(message.decision(), monitor::UnixMillisNow(), SteadyNow());
     if (plan.has_restore()) counts_.Add(Event::kRestore);
     if (plan.has_rollback()) counts_.Add(Event::kRollback);

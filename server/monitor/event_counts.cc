@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::monitor {
 
@@ -34,9 +35,9 @@ std::string NameOf(const Named& event, size_t apart) {
     case Apart::kNothing:
       return event.name;
     case Apart::kCode:
-      return absl::StrCat(event.name, ".",
-                          absl::AsciiStrToLower(
-                              absl::StatusCodeToString(static_cast<absl::StatusCode>(apart))));
+      return absl::StrCat(
+          event.name, ".",
+          absl::AsciiStrToLower(absl::StatusCodeToString(static_cast<absl::StatusCode>(apart))));
     case Apart::kReason:
       break;
   }
@@ -74,6 +75,7 @@ std::string ForLog(const absl::Status& status) {
 
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
   counts.Add(Event::kCallUnauthorized);
+  const config::LogPeer from(peer);
   LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << ForLog(refusal);
 }
 
@@ -82,6 +84,7 @@ void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view meth
   if (status.ok() || absl::IsCancelled(status)) return;
   if (absl::IsPermissionDenied(status)) return NoteUnauthorized(counts, peer, status);
   counts.Add(Event::kCallRefused, status.code());
+  const config::LogPeer from(peer);
   LOG_EVERY_T(WARNING, 1) << method << " of " << peer << " refused: " << ForLog(status);
 }
 
@@ -92,6 +95,7 @@ void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view
   } else {
     counts.Add(Event::kAdminRefused, result.code());
   }
+  const config::LogPeer from(peer);
   LOG(INFO) << peer << ": " << act << ": " << ForLog(result);
 }
 

@@ -1,7 +1,10 @@
 #include "server/monitor/step_log.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::monitor {
 
@@ -11,6 +14,14 @@ constexpr absl::Duration kInterval = absl::Minutes(1);
 constexpr absl::Duration kShortInterval = absl::Seconds(1);
 
 }  // namespace
+
+void NoteEntry(const v1::StepPlan& plan) {
+  if (plan.has_job_deletion()) return config::SetLogJob("", std::nullopt);
+  std::optional<uint64_t> step;
+  // The initial weights are step 0.
+  if (plan.has_step()) step = plan.step().step();
+  config::SetLogJob(plan.job(), step);
+}
 
 std::string StepLog::Line(const v1::StepRecord& record, const std::string& name, absl::Time now) {
   const v1::StepDecision& decision = record.decision();

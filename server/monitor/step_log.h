@@ -11,6 +11,9 @@
 
 namespace kaon::monitor {
 
+// Makes the job and the step of a decided entry keys of later lines (log_facts.h). Any thread.
+void NoteEntry(const v1::StepPlan& plan);
+
 class StepLog {
  public:
   // Returns the line for this entry, empty if none is due. `name` is the entry's. An entry that is

@@ -11,6 +11,7 @@
 #include "proto/ballot.h"
 #include "proto/failpoint.h"
 #include "proto/text.h"
+#include "server/config/log_facts.h"
 #include "server/disk/device_error.h"
 
 namespace kaon::shard {
@@ -302,12 +303,14 @@ void StepLoop::NotePlan(const PlanStanding& before) {
 
 void StepLoop::Note(const journal::Record& record) {
   const uint32_t shard = core_.machine().shard();
+  config::SetLogShard(shard);
   if (const auto* promise = std::get_if<journal::PromiseRecord>(&record)) {
     counts_.Add(monitor::Event::kPromise);
     LOG(INFO) << "shard " << shard << ": promises ballot " << proto::ToString(promise->ballot)
               << " to " << core_.machine().holder_address();
   } else if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
     const v1::StepPlan& plan = decision->record.plan();
+    monitor::NoteEntry(plan);
     if (plan.has_restore()) counts_.Add(monitor::Event::kRestore);
     if (plan.has_rollback()) counts_.Add(monitor::Event::kRollback);
     if (plan.has_group_change()) counts_.Add(monitor::Event::kGroupChange);

@@ -12,6 +12,7 @@
 #include "proto/grpc_status.h"
 #include "proto/text.h"
 #include "server/auth/peer_identity.h"
+#include "server/config/log_facts.h"
 #include "server/coordinator/service/await_reactor.h"
 #include "server/coordinator/service/unary_call.h"
 
@@ -70,8 +71,10 @@ grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerCon
        noting = Noting(context, "JoinWorker")](const absl::Status& status) {
         if (!status.ok()) return noting(status);
         counts_.Add(monitor::Event::kWorkerJoined);
-        LOG(INFO) << auth::PeerName(auth::PeerIdentity(*context)) << " joins as rank "
-                  << request->rank() << ", attempt " << proto::ToString(response->attempt());
+        const std::string peer = auth::PeerName(auth::PeerIdentity(*context));
+        const config::LogPeer from(peer);
+        LOG(INFO) << peer << " joins as rank " << request->rank() << ", attempt "
+                  << proto::ToString(response->attempt());
       });
   return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Join,
              *request, answer);

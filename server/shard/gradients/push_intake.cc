@@ -11,6 +11,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::shard {
 
@@ -142,6 +143,7 @@ absl::Status PushIntake::AddReceived(const v1::PushRequest& announced,
 
 void PushIntake::NoteEnd(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return;
+  const config::LogPeer from(auth::PeerName(peer_));
   if (absl::IsAborted(status)) {
     counts_.Add(monitor::Event::kPushAborted);
     LOG_EVERY_T(INFO, 1) << "push of " << auth::PeerName(peer_)

@@ -11,6 +11,7 @@
 #include "proto/tensor_stream.h"
 #include "proto/text.h"
 #include "server/auth/peer_identity.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::shard {
 
@@ -105,6 +106,7 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
 void PullReader::NoteEnd(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return;
   counts_.Add(monitor::Event::kPullRefused, status.code());
+  const config::LogPeer from(auth::PeerName(peer_));
   LOG_EVERY_T(WARNING, 1) << "pull of " << auth::PeerName(peer_)
                           << " refused: " << monitor::ForLog(status);
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "proto/program_log.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::config {
 namespace {
@@ -71,6 +72,37 @@ TEST(ServerLogTest, WritesAnObjectALine) {
   EXPECT_EQ(lines[2], "");
   // Text again.
   EXPECT_EQ(LoggedAt("info"), "summary odd bad ");
+}
+
+TEST(ServerLogTest, AnObjectHasTheFactsThatAreKnown) {
+  const auto line_of = [](absl::string_view message) {
+    testing::internal::CaptureStderr();
+    LOG(INFO) << message;
+    return nlohmann::json::parse(testing::internal::GetCapturedStderr());
+  };
+  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
+  EXPECT_EQ(SetLogFormat("json", "kaon-test"), absl::OkStatus());
+  const nlohmann::json bare = line_of("a");
+  for (const char* key : {"job", "step", "shard", "peer"}) EXPECT_FALSE(bare.contains(key)) << key;
+  SetLogJob("run", 7);
+  SetLogShard(2);
+  nlohmann::json full;
+  {
+    const LogPeer from("spiffe://kaon.local/kaon/admin");
+    full = line_of("b");
+  }
+  EXPECT_EQ(SetLogFormat("text", "kaon-test"), absl::OkStatus());
+  EXPECT_EQ(full["job"], "run");
+  EXPECT_EQ(full["step"], 7);
+  EXPECT_EQ(full["shard"], 2);
+  EXPECT_EQ(full["peer"], "spiffe://kaon.local/kaon/admin");
+}
+
+TEST(ServerLogTest, TellsTheLevelThatIsSet) {
+  for (const char* level : {"debug", "info", "warning", "error"}) {
+    EXPECT_EQ(SetLogLevel(level), absl::OkStatus());
+    EXPECT_EQ(LogLevel(), level);
+  }
 }
 
 TEST(ServerLogTest, RefusesAFormThatIsNone) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::monitor {
 namespace {
@@ -58,6 +59,22 @@ TEST_F(StepLogTest, EntriesThatAreNoStepAlwaysHaveOne) {
   change.mutable_plan()->mutable_group_change();
   change.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(log_.Line(change, "change", now_), "change applied");
+}
+
+TEST(NoteEntryTest, LinesHaveTheJobAndItsNewestTrainStep) {
+  v1::StepPlan plan;
+  plan.set_job("run");
+  plan.mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+  plan.mutable_step()->set_step(7);
+  NoteEntry(plan);
+  EXPECT_EQ(config::CurrentLogFacts().job, "run");
+  EXPECT_EQ(config::CurrentLogFacts().step, 7u);
+  plan.mutable_group_change();
+  NoteEntry(plan);
+  EXPECT_EQ(config::CurrentLogFacts().step, 7u);
+  plan.mutable_job_deletion();
+  NoteEntry(plan);
+  EXPECT_EQ(config::CurrentLogFacts().job, "");
 }
 
 }  // namespace

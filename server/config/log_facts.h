@@ -1,0 +1,48 @@
+// Facts that each line of the JSON log has as keys, where they are known. Job, step and shard are
+// of the process, which has one log. The peer is of the thread that writes the line. Any thread.
+#ifndef KAON_SERVER_CONFIG_LOG_FACTS_H_
+#define KAON_SERVER_CONFIG_LOG_FACTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace kaon::config {
+
+struct LogFacts {
+  // Empty = none.
+  std::string job;
+  // Newest decided train step of the job.
+  std::optional<uint64_t> step;
+  // Index of this shard.
+  std::optional<uint32_t> shard;
+  // Caller that the line is about; empty = none.
+  std::string peer;
+};
+
+// Sets the job and its newest train step. Without `step` the last step of the same job stays. An
+// empty job clears both.
+void SetLogJob(absl::string_view job, std::optional<uint64_t> step);
+void SetLogShard(uint32_t shard);
+
+// Names the peer of all lines that this thread writes while the object lives. The innermost object
+// counts.
+class LogPeer {
+ public:
+  explicit LogPeer(absl::string_view peer);
+  ~LogPeer();
+  LogPeer(const LogPeer&) = delete;
+  LogPeer& operator=(const LogPeer&) = delete;
+
+ private:
+  const std::string before_;
+};
+
+// Returns the facts as this thread's next line has them.
+LogFacts CurrentLogFacts();
+
+}  // namespace kaon::config
+
+#endif  // KAON_SERVER_CONFIG_LOG_FACTS_H_
