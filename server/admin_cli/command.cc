@@ -18,6 +18,9 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointImport:
     case Command::kCheckpointRestore:
     case Command::kShardDrain:
+    case Command::kLogSet:
+    // Only an admin may read a configuration.
+    case Command::kConfig:
       return false;
     case Command::kStatus:
     case Command::kStatusEvents:

@@ -34,6 +34,8 @@ enum class Command {
   kCheckpointCreate,
   kCheckpointDelete,
   kShardDrain,
+  kLogSet,
+  kConfig,
   kWorkerList,
   kPreflight,
   // kPreflight on numbers that the user gives, without a cluster.

@@ -14,6 +14,7 @@
 #include "client/transport/certificate_check.h"
 #include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
+#include "kernels/steady_clock.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/admin_cli/admin_calls.h"
@@ -27,6 +28,7 @@
 #include "server/admin_cli/job_command.h"
 #include "server/admin_cli/live/redraw.h"
 #include "server/admin_cli/live/top_report.h"
+#include "server/admin_cli/live/traffic_meter.h"
 #include "server/admin_cli/live/watch_events.h"
 #include "server/admin_cli/local/form_times.h"
 #include "server/admin_cli/local/verify_numerics.h"
@@ -36,6 +38,7 @@
 #include "server/admin_cli/phases_report.h"
 #include "server/admin_cli/preflight/preflight_report.h"
 #include "server/admin_cli/report.h"
+#include "server/admin_cli/servers/ask_servers.h"
 #include "server/admin_cli/shard_command.h"
 #include "server/admin_cli/status_report.h"
 #include "server/admin_cli/steps/follow_steps.h"
@@ -46,6 +49,9 @@
 
 namespace kaon::admin_cli {
 namespace {
+
+// Time that the first rates of top are over.
+constexpr absl::Duration kFirstInterval = absl::Milliseconds(500);
 
 int Fail(const Options& options, const absl::Status& error) {
   std::cerr << ErrorText(error, options.json);
@@ -211,18 +217,39 @@ int WatchTheEvents(const Options& options, const AdminCalls& calls) {
   return ended.ok() ? 0 : Fail(options, ended);
 }
 
-absl::StatusOr<TopFacts> AskTop(const AdminCalls& calls) {
+// Asks every shard that is connected for its traffic. A shard that does not answer has none, and
+// `facts` says why.
+void AskTraffic(const Options& options, TrafficMeter& meter, TopFacts& facts) {
+  for (const v1::ShardStatus& shard : facts.status.shards()) {
+    const absl::StatusOr<v1::GetProcessResponse> process =
+        shard.connected() ? GetProcess(options, shard.address(), proto::Role::kShard)
+                          : absl::UnavailableError("");
+    if (process.ok()) {
+      facts.traffic[shard.shard()] = meter.Note(shard.shard(), *process, SteadyNow());
+      continue;
+    }
+    meter.Forget(shard.shard());
+    if (!shard.connected() || !facts.traffic_seen.ok()) continue;
+    facts.traffic_seen = absl::Status(process.status().code(),
+                                      absl::StrCat("traffic of shard ", shard.shard(),
+                                                   " is unknown: ", process.status().message()));
+  }
+}
+
+absl::StatusOr<TopFacts> AskTop(const Options& options, const AdminCalls& calls,
+                                TrafficMeter& meter) {
   TopFacts facts;
   KAON_ASSIGN_OR_RETURN(facts.status, calls.GetJobStatus());
+  AskTraffic(options, meter, facts);
   // Shards exist even before a job is registered.
   if (facts.status.job().empty()) return facts;
   KAON_ASSIGN_OR_RETURN(facts.history, calls.StepHistory());
   return facts;
 }
 
-Frame TopFrame(const Options& options, const AdminCalls& calls) {
+Frame TopFrame(const Options& options, const AdminCalls& calls, TrafficMeter& meter) {
   Frame frame;
-  const absl::StatusOr<TopFacts> facts = AskTop(calls);
+  const absl::StatusOr<TopFacts> facts = AskTop(options, calls, meter);
   absl::Status seen = facts.status();
   if (facts.ok()) {
     frame.text = TopText(*facts);
@@ -242,21 +269,26 @@ int ShowTop(const Options& options, const AdminCalls& calls) {
   redraw.is_terminal = isatty(STDOUT_FILENO) == 1 && !options.json && !options.yaml;
   redraw.separator = options.yaml ? "---\n" : options.json ? "" : "\n";
   EndOnInterrupt(redraw.is_terminal);
+  TrafficMeter meter;
+  // Rates need an answer before the first frame.
+  if (const absl::StatusOr<v1::GetStatusResponse> status = calls.GetJobStatus(); status.ok()) {
+    TopFacts first;
+    first.status = *status;
+    AskTraffic(options, meter, first);
+    PauseFor(std::min(absl::Seconds(options.interval_seconds), kFirstInterval));
+  }
   return Redraw(
-      redraw, [&] { return TopFrame(options, calls); },
+      redraw, [&] { return TopFrame(options, calls, meter); },
       [&options] { return PauseBetween(options); }, std::cout, std::cerr);
 }
 
-int Run(const Options& options) {
-  if (IsOffline(options.command)) return RunOffline(options);
-  if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
-    std::cerr << UsageErrorText(std::string(usable.message()), options.json);
-    return kExitUsage;
-  }
-  if (const absl::Status confirmed = ConfirmCommand(options); !confirmed.ok()) {
-    return Fail(options, confirmed);
-  }
-  const AdminCalls calls(options);
+// Returns the shards of the cluster; none if the user names one.
+absl::StatusOr<v1::GetStatusResponse> ShardsToAsk(const Options& options, const AdminCalls& calls) {
+  if (!options.shard.empty()) return v1::GetStatusResponse();
+  return calls.GetStatus();
+}
+
+int RunQuery(const Options& options, const AdminCalls& calls) {
   switch (options.command) {
     case Command::kStatus:
       return PrintStatus(options, calls);
@@ -276,8 +308,6 @@ int Run(const Options& options) {
       return Print(options, calls.DescribeJob(), EffectiveJson, EffectiveText);
     case Command::kJobList:
       return Print(options, calls.ListJobs(), JobListJson, JobListText);
-    case Command::kJobDelete:
-      return Print(options, DeleteJob(calls, options), DeletedJobJson, DeletedJobText);
     case Command::kParameters:
       return Print(options, calls.ListParameters(), ParametersJson,
                    options.wide ? ParametersWideText : ParametersText, AllParametersSeen);
@@ -302,12 +332,28 @@ int Run(const Options& options) {
       return Print(options, AskBackend(calls), BackendJson, BackendText, AllBackendsSeen);
     case Command::kTiers:
       return Print(options, calls.GetJobStatus(), TiersJson, TiersText, AllShardsSeen);
-    case Command::kGroupSet:
-      return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kCheckpointList:
       return Print(options, calls.ListCheckpoints(), CheckpointsJson, CheckpointsText);
     case Command::kCheckpointVerify:
       return Print(options, calls.VerifyCheckpoint(), CheckpointJson, CheckpointText);
+    default:
+      return Print<HealthReport>(options, calls.CheckHealth(), HealthJson, HealthText, AllServe);
+  }
+}
+
+// Runs a command that only an admin may run.
+int RunAct(const Options& options, const AdminCalls& calls) {
+  switch (options.command) {
+    case Command::kLogSet:
+      return Print<ServerReport>(options, SetLogLevels(options, ShardsToAsk(options, calls)),
+                                 ServersJson, LogLevelsText, AllAnswered);
+    case Command::kConfig:
+      return Print<ServerReport>(options, GetConfigs(options, ShardsToAsk(options, calls)),
+                                 ServersJson, ConfigsText, AllAnswered);
+    case Command::kJobDelete:
+      return Print(options, DeleteJob(calls, options), DeletedJobJson, DeletedJobText);
+    case Command::kGroupSet:
+      return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kCheckpointCreate:
       return Print(options, calls.CreateCheckpoint(), CheckpointJson, CheckpointText);
     case Command::kCheckpointDelete:
@@ -317,8 +363,21 @@ int Run(const Options& options) {
     case Command::kCheckpointRestore:
       return Print(options, RestoreCheckpoint(calls, options), RestoredJson, RestoredText);
     default:
-      return Print<HealthReport>(options, calls.CheckHealth(), HealthJson, HealthText, AllServe);
+      return Fail(options, absl::InternalError("a command without code"));
   }
+}
+
+int Run(const Options& options) {
+  if (IsOffline(options.command)) return RunOffline(options);
+  if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
+    std::cerr << UsageErrorText(std::string(usable.message()), options.json);
+    return kExitUsage;
+  }
+  if (const absl::Status confirmed = ConfirmCommand(options); !confirmed.ok()) {
+    return Fail(options, confirmed);
+  }
+  const AdminCalls calls(options);
+  return IsReadOnly(options.command) ? RunQuery(options, calls) : RunAct(options, calls);
 }
 
 int RunOrWatch(const Options& options) {

@@ -71,7 +71,7 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--key", typed.options.tls.private_key, "Its private key, PEM")
       ->envname(client::kPrivateKeyVariable);
   app.add_option("--shard", typed.options.shard,
-                 "health, status: ask this one shard, host:port, and no coordinator");
+                 "health, status, log set, config: ask this one shard, host:port, alone");
   app.add_option("-o,--output", typed.output,
                  "table, wide (more columns in some tables), json or yaml")
       ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
@@ -267,6 +267,19 @@ void AddLiveCommands(CLI::App& app, Typed& typed) {
   top->add_flag("--once", typed.once, "Only one answer: -n 1")->excludes(frames);
 }
 
+void AddServerCommands(CLI::App& app, Typed& typed) {
+  AddCommand(app, "config", "What every server is configured with, without secrets",
+             Command::kConfig, typed);
+  CLI::App* log = app.add_subcommand("log", "Logs of the servers");
+  log->require_subcommand(1);
+  log->fallthrough();
+  CLI::App* set = AddCommand(*log, "set", "Change what every server logs, until it restarts",
+                             Command::kLogSet, typed);
+  set->add_option("LEVEL", typed.options.log_level, "debug, info, warning or error")
+      ->required()
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -326,6 +339,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
       });
   AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
   AddShardCommands(app, typed);
+  AddServerCommands(app, typed);
   AddCheckpointCommands(app, typed);
   AddPreflight(app, typed);
   AddVerifyNumerics(app, typed);
@@ -345,8 +359,9 @@ absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
 
 absl::Status CheckAddresses(const Options& options) {
   if (!options.shard.empty()) {
-    if (options.command != Command::kStatus && options.command != Command::kHealth) {
-      return absl::InvalidArgumentError("--shard is for health and status only");
+    if (options.command != Command::kStatus && options.command != Command::kHealth &&
+        options.command != Command::kLogSet && options.command != Command::kConfig) {
+      return absl::InvalidArgumentError("--shard is for health, status, log set and config only");
     }
     if (!client::HostOf(options.shard).empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(

@@ -30,7 +30,7 @@ struct Options {
   double timeout_seconds = 10;
   // Coordinators as host:port.
   std::vector<std::string> endpoints;
-  // health, status: ask this one shard, host:port, instead of a coordinator.
+  // health, status, log set, config: ask this one shard, host:port, instead of a coordinator.
   std::string shard;
   kaon::TlsFiles tls;
   // Empty = the only job.
@@ -44,6 +44,8 @@ struct Options {
   // shard drain: its index, and whether to wait until it is back.
   uint32_t shard_index = 0;
   bool wait = false;
+  // log set: debug, info, warning or error.
+  std::string log_level;
   // steps: how many of the newest steps to show.
   uint32_t limit = 20;
   // group set: the group, its FIELD=VALUE settings, and the expected revision of the job; unset =

@@ -59,6 +59,11 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/ListJobs", kViewers},
     {"/kaon.v1.Admin/DrainShard", kAdmins},
 
+    {"/kaon.v1.ServerProcess/GetProcess", kViewers},
+    {"/kaon.v1.ServerProcess/GetConfig", kAdmins},
+    {"/kaon.v1.ServerProcess/SetLogLevel", kAdmins},
+
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kAdmins},
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},
 };

@@ -26,6 +26,7 @@
 #include "server/config/port_file.h"
 #include "server/config/server_log.h"
 #include "server/monitor/metrics/http_settings.h"
+#include "server/process/standard_services.h"
 
 namespace kaon::coordinator {
 
@@ -240,17 +241,21 @@ absl::Status CoordinatorServer::Listen() {
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
       *keeper_, health_, counts_, watch_.decision_times());
   admin_service_ = std::make_unique<AdminService>(*loop_, links_, *queries_, *keeper_, counts_);
-  grpc::EnableDefaultHealthCheckService(true);
+  process_service_ =
+      std::make_unique<process::ProcessService>("kaon-coordinator", config_, counts_);
+  process::EnableStandardServices();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
   KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config_.listen(), counts_));
   listener_->AddTo(builder, std::move(credentials));
   builder.RegisterService(coordinator_service_.get());
   builder.RegisterService(admin_service_.get());
+  builder.RegisterService(process_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
   // Before the first call: Client::Connect takes a server without them for another one.
-  server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
+  process::ShowServing(*server_,
+                       {v1::Admin::service_full_name(), v1::ServerProcess::service_full_name()});
   health_.ShowIn(server_->GetHealthCheckService());
   KAON_RETURN_IF_ERROR(
       listener_->Start(kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard +

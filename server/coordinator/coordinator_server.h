@@ -24,6 +24,7 @@
 #include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/process/process_service.h"
 
 namespace kaon::coordinator {
 
@@ -76,6 +77,7 @@ class CoordinatorServer {
   std::unique_ptr<CheckpointKeeper> keeper_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<process::ProcessService> process_service_;
   // Outlives server_, which reports calls to it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,7 +1,6 @@
 #include "server/shard/shard_server.h"
 
 #include <glog/logging.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -41,6 +40,7 @@
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
 #include "server/monitor/metrics/http_settings.h"
+#include "server/process/standard_services.h"
 #include "server/shard/snapshot/directory_claim.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot/snapshot_points.h"
@@ -430,7 +430,8 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
                               monitor::NoteUnauthorized(counts_, peer, refusal);
                             },
                             [this] { counts_.Add(monitor::Event::kCall); }));
-  grpc::EnableDefaultHealthCheckService(true);
+  process_service_ = std::make_unique<process::ProcessService>("kaon-shard", config_, counts_);
+  process::EnableStandardServices();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
   // A last fuse. Any client with a certificate may send messages of a registration's size. gRPC as
@@ -444,6 +445,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   builder.RegisterService(local_service_.get());
   builder.RegisterService(nccl_service_.get());
   builder.RegisterService(control_service_.get());
+  builder.RegisterService(process_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot start a server");
   KAON_RETURN_IF_ERROR(
@@ -451,7 +453,8 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
                            (config.metrics_address().empty() ? 0 : metrics::kHttpDescriptors),
                        config.has_tls()));
   port_ = listener_->port();
-  server_->GetHealthCheckService()->SetServingStatus(v1::ShardControl::service_full_name(), true);
+  process::ShowServing(
+      *server_, {v1::ShardControl::service_full_name(), v1::ServerProcess::service_full_name()});
   health_.ShowIn(server_->GetHealthCheckService());
   LOG(INFO) << "shard serves on port " << port_ << " with " << backend_->name() << ", "
             << config.host_memory_bytes() << " bytes of host memory"

@@ -21,6 +21,7 @@
 #include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/process/process_service.h"
 #include "server/shard/complete_config.h"
 #include "server/shard/monitor/shard_monitor.h"
 #include "server/shard/shard_files.h"
@@ -134,6 +135,7 @@ class ShardServer {
   std::unique_ptr<ShardLocalService> local_service_;
   std::unique_ptr<ShardNcclService> nccl_service_;
   std::unique_ptr<ShardControlService> control_service_;
+  std::unique_ptr<process::ProcessService> process_service_;
   // Hears of calls from the server, and outlives it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;

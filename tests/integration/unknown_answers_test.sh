@@ -35,28 +35,58 @@ import json, sys
 top = json.loads(sys.stdin.read())
 assert top["steps_per_second"] > 0 and top["workers"] is not None, top
 for shard in top["shards"]:
+    assert shard["resident_bytes"] > 0 and shard["pushed_bytes_per_second"] is not None, shard
     assert shard["step_seconds"] > 0 and shard["phase_seconds"]["apply"] > 0 and shard["used_bytes"] > 0, shard' ||
   fail "top -o json"
-as reader events --watch=0.2 -o json >"$TEST_TMPDIR/events" 2>"$TEST_TMPDIR/events.errors" &
+# Not by `as`, whose subshell would take the signal.
+"$KAONCTL" --endpoints "127.0.0.1:$(cat "$DIR/coordinator.port")" --ca "$DIR/tls/ca.crt" --cert "$DIR/tls/reader.crt" \
+  --key "$DIR/tls/reader.key" events --watch=0.2 -o json >"$TEST_TMPDIR/events" 2>"$TEST_TMPDIR/events.errors" &
 watcher=$!
 # The first answer counts as seen, so an act may come too early to be new.
 new_event() {
-  as admin job set worker_loss_seconds=$((RANDOM % 1000 + 1)) >/dev/null 2>&1
+  as admin job set worker_loss=shrink worker_loss_seconds=$((RANDOM % 1000 + 1)) >/dev/null 2>&1
   grep -q '"event":"group_change"' "$TEST_TMPDIR/events"
 }
 wait_for 60 new_event || fail "events --watch: $(cat "$TEST_TMPDIR/events" "$TEST_TMPDIR/events.errors")"
-kill -INT $watcher
+kill -INT $watcher || fail "events --watch has ended"
 wait $watcher || fail "Ctrl-C of events --watch: status $?"
 
 # A reader sees all that an admin sees, and may change nothing.
-for command in status "status --events" events "top --once" "job show" "job show --effective" parameters steps "steps --phases" digest \
-  backend health "worker list"; do
+for command in status "status --events" events "top --once" "job show" "job show --effective" parameters steps \
+  "steps --phases" digest backend health "worker list"; do
   # shellcheck disable=SC2086
   as reader $command -o yaml >"$TEST_TMPDIR/answer" 2>&1 || fail "reader, $command: $(cat "$TEST_TMPDIR/answer")"
 done
 expect 0 "127.0.0.1" as reader health
 [ "$(grep -cw SERVING "$TEST_TMPDIR/answer")" -eq 3 ] || fail "a reader's health: $(cat "$TEST_TMPDIR/answer")"
 expect 2 "reader" as reader job set world_size=2
+expect 2 "reader" as reader log set debug
+expect 2 "reader" as reader config
+
+# Log levels and configurations of all servers, by an admin alone.
+expect 0 "shard 1" as admin log set debug
+expect 0 "" as admin job set worker_loss=shrink worker_loss_seconds=2000
+for name in shard-0 shard-1; do
+  wait_for 30 grep -q "decided .*group" "$DIR/$name.log" || cat "$DIR/$name.log"
+done
+expect 0 "debug" as admin --shard "$second" log set info
+for name in coordinator shard-0 shard-1; do
+  grep -q "spiffe://kaon.local/kaon/admin: SetLogLevel debug: OK" "$DIR/$name.log" || fail "$name has no audit line"
+done
+expect 0 "data_dir: \"$DIR" as admin config
+grep -qF 'private_key_file: "(redacted)"' "$TEST_TMPDIR/answer" || fail "config: $(cat "$TEST_TMPDIR/answer")"
+
+# Tools that know gRPC's reflection list the services to an admin alone.
+for server in coordinator shard-0; do
+  tests/integration/list_services "127.0.0.1:$(cat "$DIR/$server.port")" "$DIR/tls" admin "${server%-0}" \
+    >"$TEST_TMPDIR/services" 2>&1 || fail "$server lists no services: $(cat "$TEST_TMPDIR/services")"
+  grep -qx kaon.v1.ServerProcess "$TEST_TMPDIR/services" || fail "$server lists $(cat "$TEST_TMPDIR/services")"
+  if tests/integration/list_services "127.0.0.1:$(cat "$DIR/$server.port")" "$DIR/tls" reader "${server%-0}" \
+    >"$TEST_TMPDIR/services" 2>&1; then
+    fail "$server lists services to a reader"
+  fi
+  grep -q PERMISSION_DENIED "$TEST_TMPDIR/services" || fail "refused with $(cat "$TEST_TMPDIR/services")"
+done
 expect 5 "shards cannot be listed" as worker-0 health
 expect 5 '"healthy": false' as worker-0 health -o json
 expect 3 'the job here is "kaon-train"' as admin --job other status

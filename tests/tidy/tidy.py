@@ -47,10 +47,13 @@ SERVER_FOLDERS = {
     "config": {"config"},
     "monitor": {"config", "monitor"},
     "listener": {"listener", "monitor"},
+    "process": {"auth", "config", "monitor", "process"},
     "admin_cli": {"disk", "checkpoint", "config", "monitor", "admin_cli", "preflight"},
     "preflight": {"config", "coordinator", "preflight", "shard"},
-    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "listener", "monitor", "mutation", "shard"},
-    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "listener", "monitor", "mutation"},
+    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "listener", "monitor", "mutation", "process",
+              "shard"},
+    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "listener", "monitor", "mutation",
+                    "process"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(

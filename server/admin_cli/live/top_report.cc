@@ -88,6 +88,15 @@ std::optional<double> Find(const StepTimes& times, const std::string& phase) {
   return found->second;
 }
 
+ShardTraffic TrafficOf(const TopFacts& facts, const v1::ShardStatus& shard) {
+  const auto found = facts.traffic.find(shard.shard());
+  return found == facts.traffic.end() ? ShardTraffic() : found->second;
+}
+
+std::string GigabytesPerSecond(std::optional<double> bytes_per_second) {
+  return bytes_per_second ? absl::StrFormat("%.3f", 1e-9 * *bytes_per_second) : "-";
+}
+
 Json ShardJson(const TopFacts& facts, const v1::ShardStatus& shard) {
   Json row = {
       {"shard", shard.shard()}, {"connected", shard.connected()}, {"problem", shard.problem()}};
@@ -96,6 +105,10 @@ Json ShardJson(const TopFacts& facts, const v1::ShardStatus& shard) {
   row["applied_step"] = known ? Json(description.state().applied_step()) : Json(nullptr);
   row["used_bytes"] = known ? Json(description.used_bytes()) : Json(nullptr);
   row["capacity_bytes"] = known ? Json(description.capacity_bytes()) : Json(nullptr);
+  const ShardTraffic traffic = TrafficOf(facts, shard);
+  row["pushed_bytes_per_second"] = OrNull(traffic.pushed_per_second);
+  row["pulled_bytes_per_second"] = OrNull(traffic.pulled_per_second);
+  row["resident_bytes"] = traffic.resident_bytes ? Json(*traffic.resident_bytes) : Json(nullptr);
   const std::optional<StepTimes> times = TimesOf(facts.history, shard.shard());
   row["step_seconds"] = times ? Json(times->total) : Json(nullptr);
   row["idle_seconds"] = times ? OrNull(times->idle) : Json(nullptr);
@@ -142,8 +155,10 @@ std::optional<double> StepsPerSecond(const TopFacts& facts) {
 }
 
 absl::Status TopSeen(const TopFacts& facts) {
-  const absl::Status shards = AllShardsSeen(facts.status);
-  return shards.ok() ? AllPhasesSeen(facts.history) : shards;
+  for (const absl::Status& seen : {AllShardsSeen(facts.status), AllPhasesSeen(facts.history)}) {
+    if (!seen.ok()) return seen;
+  }
+  return facts.traffic_seen;
 }
 
 Json TopJson(const TopFacts& facts) {
@@ -168,8 +183,13 @@ std::string TopText(const TopFacts& facts) {
   for (const absl::string_view phase : kPhases) {
     columns.push_back({absl::AsciiStrToUpper(phase), kRight});
   }
-  for (Column column :
-       std::vector<Column>{{"IDLE", kRight}, {"USED", kRight}, {"CAPACITY", kRight}, {"PROBLEM"}}) {
+  for (Column column : std::vector<Column>{{"IDLE", kRight},
+                                           {"PUSH GB/S", kRight},
+                                           {"PULL GB/S", kRight},
+                                           {"USED", kRight},
+                                           {"CAPACITY", kRight},
+                                           {"RESIDENT", kRight},
+                                           {"PROBLEM"}}) {
     columns.push_back(std::move(column));
   }
   Table table(std::move(columns));
@@ -184,8 +204,12 @@ std::string TopText(const TopFacts& facts) {
       row.push_back(times ? Milliseconds(Find(*times, phase)) : "-");
     }
     row.push_back(times ? Milliseconds(times->idle) : "-");
+    const ShardTraffic traffic = TrafficOf(facts, shard);
+    row.push_back(GigabytesPerSecond(traffic.pushed_per_second));
+    row.push_back(GigabytesPerSecond(traffic.pulled_per_second));
     row.push_back(known ? Bytes(description.used_bytes()) : "-");
     row.push_back(known ? Bytes(description.capacity_bytes()) : "-");
+    row.push_back(traffic.resident_bytes ? Bytes(*traffic.resident_bytes) : "-");
     row.push_back(OrDash(shard.problem()));
     table.AddRow(std::move(row));
   }

@@ -42,6 +42,8 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"worker", "list"}, Command::kWorkerList},
       {{"checkpoint", "delete", "a"}, Command::kCheckpointDelete},
       {{"shard", "drain", "1"}, Command::kShardDrain},
+      {{"log", "set", "debug"}, Command::kLogSet},
+      {{"config"}, Command::kConfig},
   };
   for (auto [words, command] : lines) {
     words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});
@@ -83,6 +85,13 @@ TEST(OptionsTest, LiveCommandsHaveAnIntervalAndAnEnd) {
   EXPECT_EQ(parse({"--watch", "2", "steps", "--follow"}).exit_status, 2);
   EXPECT_EQ(parse({"top", "-n", "0"}).exit_status, 2);
   EXPECT_EQ(parse({"events", "--watch=0"}).exit_status, 2);
+}
+
+TEST(OptionsTest, ALogLevelIsOneOfFour) {
+  EXPECT_EQ(Parse({"log", "set", "error", "--endpoints", "a:1"}).options->log_level, "error");
+  EXPECT_EQ(Parse({"log", "set", "loud", "--endpoints", "a:1"}).exit_status, 2);
+  EXPECT_EQ(Parse({"log", "set", "--endpoints", "a:1"}).exit_status, 2);
+  EXPECT_EQ(Parse({"log", "set", "debug", "--shard", "a:1"}).options->shard, "a:1");
 }
 
 TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
@@ -188,7 +197,7 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
       {{"group", "set", "g", "lr=1", "--endpoints", "a:1", "--expect-revision", "+1"}, "\"+1\""},
       {{"status", "--endpoints", "a:1, b:2"}, "--endpoints names ' b:2', must be host:port"},
       {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},
-      {{"steps", "--shard", "a:1"}, "--shard is for health and status only"},
+      {{"steps", "--shard", "a:1"}, "--shard is for health, status, log set and config only"},
       {{"status", "--shard", "a"}, "--shard is 'a', must be host:port"},
       {{"job", "set", "a=1", "--endpoints", "a:1", "--watch", "1"}, "--watch repeats only"},
       {{"completion", "fish"}, "fish"},

@@ -10,6 +10,7 @@
 
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
+#include "kaon/v1/server_process.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/shard_local.pb.h"
@@ -23,14 +24,16 @@ using proto::Role;
 constexpr Role kRoles[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
                            Role::kShard};
 
-// Every method of kaon.v1, from the descriptors the servers are built of, and the standard health
-// service.
+// Every method of kaon.v1, from the descriptors the servers are built of, and the standard services
+// of health and reflection.
 std::set<std::string> MethodsThatExist() {
-  std::set<std::string> methods = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"};
+  std::set<std::string> methods = {
+      "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
   for (const google::protobuf::FileDescriptor* file :
        {v1::GetStatusRequest::descriptor()->file(), v1::RegisterJobRequest::descriptor()->file(),
         v1::CoordinatorToShard::descriptor()->file(), v1::PushRequest::descriptor()->file(),
-        v1::OpenSessionRequest::descriptor()->file(),
+        v1::OpenSessionRequest::descriptor()->file(), v1::GetProcessRequest::descriptor()->file(),
         v1::OpenNcclSessionRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       const google::protobuf::ServiceDescriptor& service = *file->service(s);
@@ -74,6 +77,10 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.Admin/DeleteJob", "--a--"},
       {"/kaon.v1.Admin/ListJobs", "-ra--"},
       {"/kaon.v1.Admin/DrainShard", "--a--"},
+      {"/kaon.v1.ServerProcess/GetProcess", "-ra--"},
+      {"/kaon.v1.ServerProcess/GetConfig", "--a--"},
+      {"/kaon.v1.ServerProcess/SetLogLevel", "--a--"},
+      {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "--a--"},
       {"/grpc.health.v1.Health/Check", "wracs"},
       {"/grpc.health.v1.Health/Watch", "wracs"},
   };

@@ -91,6 +91,16 @@ TEST(TopReportTest, UntoldPhasesFail) {
   EXPECT_THAT(std::string(TopSeen(facts).message()), HasSubstr("shard 1: too slow"));
 }
 
+TEST(TopReportTest, TrafficThatAShardToldIsShown) {
+  TopFacts facts = Running(5);
+  facts.traffic[0] = {2.5e9, 0.0, uint64_t{3} << 20};
+  EXPECT_THAT(TopText(facts), HasSubstr("2.500      0.000  1.0 MiB"));
+  EXPECT_EQ(TopJson(facts)["shards"][0]["resident_bytes"], 3 << 20);
+  EXPECT_TRUE(TopJson(facts)["shards"][1]["pushed_bytes_per_second"].is_null());
+  facts.traffic_seen = absl::UnimplementedError("an old shard");
+  EXPECT_EQ(TopSeen(facts), facts.traffic_seen);
+}
+
 TEST(TopReportTest, AStandbyDoesNotKnowTheWorkers) {
   TopFacts facts = Running(5);
   EXPECT_THAT(TopText(facts), HasSubstr(", 1 worker, "));
