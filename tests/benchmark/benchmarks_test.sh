@@ -28,7 +28,7 @@ import glob, json, math, sys
 KEYS = {"name", "value", "min", "max", "unit", "limit", "limit_min", "limit_max", "limit_name", "ratio", "settings"}
 EXPECTED = {
     "adamw_step", "sgd_step", "lion_step", "finish_pass", "muon_step", "muon_library", "muon_error", "push", "pull", "push_peer", "pull_peer",
-    "push_tensors", "pull_tensors", "push_shm", "pull_shm", "push_tensors_shm", "pull_tensors_shm", "push_tls", "pull_tls", "overhead", "overhead_and_disk", "step_e2e", "step_sum", "step_ahead", "journal", "shard_memory",
+    "push_tensors", "pull_tensors", "push_shm", "pull_shm", "push_tensors_shm", "pull_tensors_shm", "push_tls", "pull_tls", "overhead", "overhead_and_disk", "step_e2e", "step_sum", "step_ahead", "step_watched", "journal", "shard_memory",
 }
 rows = [json.loads(line) for path in glob.glob(sys.argv[1] + "/*.json") for line in open(path, encoding="utf-8")]
 missing = EXPECTED - {row["name"] for row in rows}

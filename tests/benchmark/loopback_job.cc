@@ -1,7 +1,9 @@
 #include "tests/benchmark/loopback_job.h"
 
+#include <fcntl.h>
 #include <glog/logging.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "kernels/steady_clock.h"
+#include "proto/descriptor.h"
 
 namespace kaon::benchmark {
 
@@ -40,6 +43,14 @@ v1::TlsConfig TlsOf(const std::string& certificates, const std::string& name) {
   return tls;
 }
 
+constexpr char kToken[] = "token-of-the-benchmark";
+
+// The file may be read by its owner alone.
+void WriteToken(const std::string& path) {
+  const proto::Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  PCHECK(write(file.get(), kToken, sizeof(kToken) - 1) == sizeof(kToken) - 1) << path;
+}
+
 // Returns gradient values of dtype `wire`.
 std::vector<std::byte> Values(uint64_t n, DType wire) {
   std::vector<float> values(n);
@@ -59,8 +70,15 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options)
     : transport_(options.shm_sessions > 0 ? Transport::kShm : Transport::kGrpc),
       certificates_(options.certificates),
       directory_(NewDirectory()) {
+  const std::string token_file = directory_ + "/token";
+  if (options.watched) WriteToken(token_file);
+  std::vector<int> metrics_ports;
   v1::CoordinatorConfig coordinator;
   coordinator.set_listen("127.0.0.1:0");
+  if (options.watched) {
+    coordinator.set_metrics_address("127.0.0.1:0");
+    coordinator.set_metrics_token_file(token_file);
+  }
   *coordinator.mutable_tls() = TlsOf(certificates_, "coordinator");
   for (int i = 0; i < options.shards; ++i) {
     v1::ShardConfig shard;
@@ -72,17 +90,23 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options)
     if (!options.device.empty()) shard.set_device(options.device);
     shard.set_threads(options.threads);
     shard.set_shm_sessions(options.shm_sessions);
+    if (options.watched) shard.set_metrics_address("127.0.0.1:0");
     auto started = shard::ShardServer::Start(shard);
     CHECK(started.ok()) << started.status();
     coordinator.add_shards(absl::StrCat("127.0.0.1:", (*started)->port()));
+    metrics_ports.push_back((*started)->metrics_port());
     shards_.push_back(*std::move(started));
   }
   auto started = coordinator::CoordinatorServer::Start(coordinator);
   CHECK(started.ok()) << started.status();
   coordinator_ = *std::move(started);
+  if (!options.watched) return;
+  metrics_ports.push_back(coordinator_->metrics_port());
+  watcher_ = std::make_unique<Watcher>(metrics_ports, coordinator_->metrics_port(), kToken);
 }
 
 LoopbackServers::~LoopbackServers() {
+  watcher_.reset();
   coordinator_->Shutdown();
   for (const auto& shard : shards_) shard->Shutdown();
   std::filesystem::remove_all(directory_);

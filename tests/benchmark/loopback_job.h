@@ -14,6 +14,7 @@
 #include "client/kaon/client.h"
 #include "server/coordinator/coordinator_server.h"
 #include "server/shard/shard_server.h"
+#include "tests/benchmark/watcher.h"
 
 namespace kaon::benchmark {
 
@@ -29,6 +30,8 @@ struct LoopbackOptions {
   uint32_t threads = 0;
   // Sessions of each shard. If there are any, all trainers must use them.
   uint32_t shm_sessions = 0;
+  // Serves metrics, which are scraped once a second, and holds a status page open.
+  bool watched = false;
   // Output directory of deploy/certificates.sh, with a worker for each rank; empty: no TLS.
   std::string certificates;
 };
@@ -50,6 +53,8 @@ class LoopbackServers {
   std::string directory_;
   std::vector<std::unique_ptr<shard::ShardServer>> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
+  // Null unless the servers are watched.
+  std::unique_ptr<Watcher> watcher_;
 };
 
 // One rank of a data-parallel trainer with the same gradients in every step. CHECKs every outcome.

@@ -5,7 +5,9 @@
 //   alone, the time of a perfect pipeline;
 // - `step_sum`: the same step, compared with all stages one after the other;
 // - `step_ahead`: a step whose gradients arrive slowly, compared with one that must not compute
-//   ahead of the decision.
+//   ahead of the decision;
+// - `step_watched`: a small step while metrics are scraped and a status page is open, compared with
+//   the same step of servers that nobody looks at.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -130,6 +132,39 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   measurement.name = "overhead_and_disk";
   measurement.limit_name = "3 ms and the disk alone";
   SetRates(beside_disk, 1, 1, measurement);
+  Print(measurement, json);
+}
+
+// Steps of both jobs by turns. A round has many steps, so that scrapes fall into each.
+void MeasureWatched(const Options& options, std::FILE* json) {
+  // Small sizes are to see that it runs: a round need not be longer than a scrape.
+  const int num_steps = options.million_elements <= 1 ? 20 : 400;
+  LoopbackOptions plain;
+  plain.threads = options.threads;
+  LoopbackOptions watched = plain;
+  watched.watched = true;
+  const LoopbackServers plain_servers(plain);
+  const LoopbackServers watched_servers(watched);
+  LoopbackTrainers alone = MakeTrainers(plain_servers, SmallJob());
+  LoopbackTrainers seen = MakeTrainers(watched_servers, SmallJob());
+  const auto steps = [num_steps](LoopbackTrainers& trainers) {
+    return [&trainers, num_steps] {
+      for (int step = 0; step < num_steps; ++step) {
+        SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
+          trainer.Push();
+          trainer.Finish();
+          trainer.Pull();
+        });
+      }
+    };
+  };
+  const Rounds rounds = MeasureByTurns(2 * options.rounds, steps(seen), steps(alone));
+  Measurement measurement;
+  measurement.name = "step_watched";
+  measurement.settings = "1 Mi AdamW, 1 shard, 1 worker";
+  measurement.unit = "steps/s";
+  measurement.limit_name = "nobody looks";
+  SetRates(rounds, num_steps, num_steps, measurement);
   Print(measurement, json);
 }
 
@@ -295,6 +330,7 @@ int Main(int argc, char** argv) {
   MeasureOverhead(options, 0, json.get());
   // One session for pushes, one for pulls.
   MeasureOverhead(options, 2, json.get());
+  MeasureWatched(options, json.get());
   if (options.million_elements == 0) return 0;
   for (const std::string& name : options.rules) {
     const Rules rules = name == "muon" ? Rules::kHalfMuon : Rules::kAdamW;
