@@ -48,6 +48,7 @@ if [ -n "${KAON_TORCH_PACKAGES:-}" ]; then
 else
   "$work/pip/bin/pip" install -q "${wheel}[torch]"
 fi
+check "the command kaonctl" "$work/pip/bin/kaonctl" --version
 cp tests/install/consumers/torch_trainer.py "$work/"
 for order in first last; do
   check "pip's torch, imported $order" "$work/pip/bin/python" "$work/torch_trainer.py" "$order"
