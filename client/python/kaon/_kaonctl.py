@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, NoReturn, Optional
 
 from ._library import checkout, prefixes
 from .errors import Error, NotFoundError, UnknownError, class_named
@@ -31,6 +32,15 @@ def find_kaonctl() -> Path:
             return program
     raise NotFoundError("kaonctl is not found: install Kaon (deploy/install.sh), or name its prefix in KAON_PREFIX, or "
                         "the folder of the programs in KAON_BINARIES")
+
+
+def main() -> NoReturn:
+    """The command kaonctl of a virtual environment: becomes the program."""
+    try:
+        program = find_kaonctl()
+    except NotFoundError as error:
+        sys.exit(str(error))
+    os.execv(program, ["kaonctl", *sys.argv[1:]])
 
 
 def environment_without_files() -> Dict[str, str]:

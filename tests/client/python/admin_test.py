@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -115,6 +116,16 @@ class UpdateTest(unittest.TestCase):
         checkpoints.create("third")
         self.assertEqual(checkpoints.delete("second").id, "second")
         self.assertEqual([row.id for row in checkpoints.list()], ["third", "first"])
+
+
+class CommandTest(unittest.TestCase):
+    def test_the_command_of_the_package_becomes_kaonctl(self):
+        script = "import kaon_package; from kaon import _kaonctl; _kaonctl.main()"
+        arguments = ["--dir", str(cluster.directory), "job", "delete", "--yes", "another"]
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("another", done.stderr)
 
 
 class ErrorsTest(unittest.TestCase):
