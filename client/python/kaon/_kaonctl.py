@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,9 +50,12 @@ def environment_without_files() -> Dict[str, str]:
 
 def _error_of(text: str, exit_status: int) -> Error:
     """Returns the exception of what kaonctl wrote to stderr; text that is no error object stands before it."""
+    begins = re.search(r'^\{\s*"error"', text, re.MULTILINE)
     try:
-        error = json.loads(text[text.index('{"error"' if '{"error"' in text else "{"):])["error"]
-    except (ValueError, KeyError, TypeError):
+        error = json.loads(text[begins.start():])["error"] if begins else None
+    except ValueError:
+        error = None
+    if error is None:
         return UnknownError(f"kaonctl: exit status {exit_status}: {text.strip()}")
     return class_named(error["code"])(error["message"])
 

@@ -147,9 +147,9 @@ class ErrorsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             program = os.path.join(folder, "kaonctl")
             answer = json.dumps({"parameters": []})
-            error = json.dumps({"error": {"code": "UNAVAILABLE", "message": "shard 1", "exit_status": 4}})
+            error = json.dumps({"error": {"code": "UNAVAILABLE", "message": "shard 1", "exit_status": 4}}, indent=2)
             with open(program, "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\necho '{answer}'\necho a line of a log >&2\necho '{error}' >&2\nexit 4\n")
+                file.write(f"#!/bin/sh\necho '{answer}'\necho a line of a log with {{braces}} >&2\necho '{error}' >&2\nexit 4\n")
             os.chmod(program, stat.S_IRWXU)
             with mock.patch.dict(os.environ, KAON_BINARIES=folder):
                 with self.assertRaises(kaon.UnavailableError) as raised:
