@@ -67,7 +67,7 @@ case "$suite" in
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
   monitor) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/deploy:promtool_nightly_test //tests/integration:{prometheus,status_page}_nightly_test); packages=(--monitor) ;;
-  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
+  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH --test_env=KAON_LIBTORCH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)
     packages=()
