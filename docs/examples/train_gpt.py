@@ -5,7 +5,8 @@
     train_gpt.py --optimizer kaon --steps 200     # a cluster of its own, unless KAON_ENDPOINTS names one
 
 Both print the loss of every 10th step, and in the end steps per second and the largest memory that this process had.
-Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW for all. Several ranks share each batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
+Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW for all. Several ranks share each
+batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
 """
 
 import argparse

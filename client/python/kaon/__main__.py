@@ -1,5 +1,5 @@
-"""`python3 -m kaon`, or `kaon`: doctor says what this package finds, and whether a cluster answers; import-torch and export-torch
-convert checkpoints."""
+"""`python3 -m kaon`, or `kaon`: doctor says what this package finds, and whether a cluster answers; import-torch and
+export-torch convert checkpoints."""
 
 from __future__ import annotations
 
