@@ -53,9 +53,10 @@ void StepOperation::StartDeadline(const std::string& what) {
       runtime.loop().PostAt(EventLoop::Now() + deadline, [weak = weak_from_this(), deadline, what] {
         const std::shared_ptr<StepOperation> self = weak.lock();
         if (self == nullptr) return;
-        self->Stop(absl::DeadlineExceededError(absl::StrCat("step ", self->options_.share.step,
-                                                            " was not ", what, " within ",
-                                                            absl::FormatDuration(deadline))));
+        const std::string awaited = self->WaitsFor();
+        self->Stop(absl::DeadlineExceededError(absl::StrCat(
+            "step ", self->options_.share.step, " was not ", what, " within ",
+            absl::FormatDuration(deadline), awaited.empty() ? "" : ": waited for ", awaited)));
       });
 }
 

@@ -5,7 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers] [--torch] [--containers]
-                                  [--monitor] [--list]
+                                  [--monitor] [--wheel] [--list]
 
   --test         also what the tests need
   --package      also what deploy/package.sh and its test need
@@ -14,6 +14,7 @@ Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers
   --torch        also what the nightly suite torch compares with: python3-torch
   --containers   also what deploy/container_smoke.sh needs where docker is not
   --monitor      also what the nightly suite monitor needs: prometheus, chromium
+  --wheel        also what the nightly suite wheel makes virtual environments with: python3-venv
   --list         print the packages and stop
 Needs root, or sudo, only if something is missing.
 TEXT
@@ -44,6 +45,7 @@ for argument in "$@"; do
     --torch) packages+=(python3-torch) ;;
     --containers) packages+=(podman podman-compose runc netavark aardvark-dns iptables mmdebstrap) ;;
     --monitor) packages+=(prometheus chromium) ;;
+    --wheel) packages+=(python3-venv) ;;
     --list) list_only=1 ;;
     *) echo "install_packages.sh: unknown option $argument; see --help" >&2; exit 2 ;;
   esac

@@ -131,7 +131,7 @@ cluster_start_shard() {
   cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$KAON_LISTEN" --data-dir "$dir/$name" \
     --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
     --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key" "${disk[@]}" \
-    ${KAON_METRICS_FLAGS[@]+"${KAON_METRICS_FLAGS[@]}"}
+    "${KAON_METRICS_FLAGS[@]}"
 }
 
 # cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.
@@ -145,7 +145,7 @@ cluster_start_coordinator() {
   cluster_spawn "$dir" coordinator "$KAON_COORDINATOR" --listen "$KAON_LISTEN" --shards "$addresses" \
     --port-file "$dir/coordinator.port" --tls-ca-file "$dir/tls/ca.crt" \
     --tls-certificate-file "$dir/tls/coordinator.crt" \
-    --tls-private-key-file "$dir/tls/coordinator.key" ${KAON_METRICS_FLAGS[@]+"${KAON_METRICS_FLAGS[@]}"}
+    --tls-private-key-file "$dir/tls/coordinator.key" "${KAON_METRICS_FLAGS[@]}"
 }
 
 # cluster_wait_serving DIR: waits until the coordinator holds every shard, as kaonctl sees it.

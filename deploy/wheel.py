@@ -43,6 +43,13 @@ Tag: {tag}
 """
 
 
+# As in client/python/pyproject.toml.
+COMMANDS = """[console_scripts]
+kaon = kaon.__main__:main
+kaonctl = kaon._kaonctl:main
+"""
+
+
 def installed_files(tree):
     """(path in the wheel, file) of what the package uses of the tree. A wheel has no links, so a library has the name
     that others load."""
@@ -69,6 +76,7 @@ def main(tree, output):
     about = f"kaon-{version}.dist-info"
     files[f"{about}/METADATA"] = METADATA.format(version=version).encode()
     files[f"{about}/WHEEL"] = WHEEL.format(tag=TAG).encode()
+    files[f"{about}/entry_points.txt"] = COMMANDS.encode()
     record = f"{about}/RECORD"
     lines = [f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')},"
              f"{len(content)}" for name, content in files.items()]

@@ -22,6 +22,7 @@ suites=(
   "recovery:100 recoveries with 64 MiB of state, 3 with 1 GiB, and a kill of a shard whose job is ten times its memory (tests/crash:recovery_time_nightly_test and large_recovery_nightly_test, tests/integration:larger_than_memory_nightly_test)"
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
   "install:the packages in a fresh root file system, a trainer in a Bazel workspace of its own, and deploy/kubernetes against the API's schemas (tests tagged nightly under tests/install and tests/deploy)"
+  "wheel:the Python wheel in fresh virtual environments beside the newest torch of pip and Debian's, and what auditwheel says of it (tests/install/wheel.sh)"
   "monitor:promtool and a real Prometheus on deploy/prometheus; the status page in Chromium, with screenshots (tests/deploy:promtool_nightly_test, tests/integration:prometheus_nightly_test and status_page_nightly_test)"
   "containers:deploy/compose.yaml trains in the image while containers are killed and stopped (deploy/container_smoke.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it; kaon.Optimizer (tests under tests/torch, tests/client/python and tests/client/libtorch)"
@@ -66,7 +67,7 @@ case "$suite" in
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
   monitor) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/deploy:promtool_nightly_test //tests/integration:{prometheus,status_page}_nightly_test); packages=(--monitor) ;;
-  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
+  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH --test_env=KAON_LIBTORCH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)
     packages=()
@@ -82,6 +83,7 @@ case "$suite" in
   mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
   nccl) verb=script; script=tests/nccl_mutation.sh; options=(); packages=() ;;
   containers) verb=script; script=deploy/container_smoke.sh; options=(); packages=(--containers) ;;
+  wheel) verb=script; script=tests/install/wheel.sh; options=(); packages=(--package --wheel) ;;
   protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac

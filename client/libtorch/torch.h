@@ -1,16 +1,15 @@
-// kaon::torch::RemoteOptimizer: a torch::optim::Optimizer whose state and step
-// are on a Kaon cluster. C++17, over libkaon_client and libtorch 1.13 or later.
-// Compile torch.cc with the program and include this header as <kaon/torch.h>:
+// kaon::torch::RemoteOptimizer: a torch::optim::Optimizer whose state and step are on a Kaon
+// cluster. C++17, over libkaon_client; it has run with libtorch 2.15, and is written for 1.13 or
+// later. Compile torch.cc with the program and include this header as <kaon/torch.h>:
 //
 //     kaon::torch::RemoteOptimizerOptions options;
 //     options.job.name = "gpt";
 //     options.job.preset = "moonlight";
 //     auto optimizer =
-//     kaon::torch::RemoteOptimizer::Create(model->named_parameters(), options);
+//         kaon::torch::RemoteOptimizer::Create(model->named_parameters(), options);
 //     loss.backward(); (*optimizer)->step(); (*optimizer)->zero_grad();
 //
-// One thread uses an optimizer at a time. It shares the parameters with the
-// model.
+// One thread uses an optimizer at a time. It shares the parameters with the model.
 #ifndef KAON_CLIENT_LIBTORCH_TORCH_H_
 #define KAON_CLIENT_LIBTORCH_TORCH_H_
 
@@ -39,19 +38,18 @@ struct RemoteOptimizerOptions {
 
 // Options of a param_group. A scheduler of libtorch changes lr, and the shards
 // step with it.
-class GroupOptions
-    : public ::torch::optim::OptimizerCloneableOptions<GroupOptions> {
-public:
+class GroupOptions : public ::torch::optim::OptimizerCloneableOptions<GroupOptions> {
+ public:
   explicit GroupOptions(double lr = 0) : lr_(lr) {}
   double get_lr() const override { return lr_; }
   void set_lr(const double lr) override { lr_ = lr; }
 
-private:
+ private:
   double lr_;
 };
 
 class RemoteOptimizer : public ::torch::optim::Optimizer {
-public:
+ public:
   using NamedParameters = ::torch::OrderedDict<std::string, ::torch::Tensor>;
 
   // Registers the job and loads the model's weights, or attaches to an equal
@@ -60,8 +58,8 @@ public:
   // parameters.
   //   INVALID_ARGUMENT  a dtype is not float32, bfloat16 or float16
   // Also returns the errors of Connect, Register, Join, LoadWeights and Pull.
-  static Result<std::unique_ptr<RemoteOptimizer>>
-  Create(const NamedParameters &parameters, RemoteOptimizerOptions options);
+  static Result<std::unique_ptr<RemoteOptimizer>> Create(const NamedParameters& parameters,
+                                                         RemoteOptimizerOptions options);
 
   // Waits for the decision of all ranks and pulls the new weights. A parameter
   // without a gradient is left alone, or stepped with zeros, as its group says;
@@ -71,15 +69,15 @@ public:
   ::torch::Tensor step(LossClosure closure = nullptr) override;
 
   // Returns the status of the newest step.
-  const Status &status() const { return status_; }
+  const Status& status() const { return status_; }
   // Returns the newest decision; empty before the first.
-  const std::optional<StepRecord> &last_record() const { return last_record_; }
+  const std::optional<StepRecord>& last_record() const { return last_record_; }
   uint64_t applied_step() const { return applied_step_; }
   // Sets the weight of this rank's gradients in the mean over the ranks, such
   // as its number of tokens; 1 before.
   void set_token_weight(double token_weight) { token_weight_ = token_weight; }
 
-private:
+ private:
   struct Trained {
     std::string name;
     ::torch::Tensor tensor;
@@ -93,12 +91,12 @@ private:
 
   RemoteOptimizer(std::vector<Trained> trained, Session session);
 
-  static std::vector<Trained> TrainedOf(const NamedParameters &parameters);
-  static std::vector<::torch::optim::OptimizerParamGroup>
-  GroupsOf(const std::vector<Trained> &trained, const Job &job);
-  static Status Load(Worker &worker, const std::vector<Trained> &trained);
+  static std::vector<Trained> TrainedOf(const NamedParameters& parameters);
+  static std::vector<::torch::optim::OptimizerParamGroup> GroupsOf(
+      const std::vector<Trained>& trained, const Job& job);
+  static Status Load(Worker& worker, const std::vector<Trained>& trained);
   BeginOptions OptionsOfStep() const;
-  Status Decide(const ::torch::Tensor &loss);
+  Status Decide(const ::torch::Tensor& loss);
   Status Pull();
 
   const std::vector<Trained> trained_;
@@ -113,6 +111,6 @@ private:
   std::optional<StepRecord> last_record_;
 };
 
-} // namespace kaon::torch
+}  // namespace kaon::torch
 
-#endif // KAON_CLIENT_LIBTORCH_TORCH_H_
+#endif  // KAON_CLIENT_LIBTORCH_TORCH_H_

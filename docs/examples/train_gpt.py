@@ -4,36 +4,40 @@
     train_gpt.py --optimizer torch --steps 200
     train_gpt.py --optimizer kaon --steps 200     # a cluster of its own, unless KAON_ENDPOINTS names one
 
-Both print the loss of every 10th step. Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW
-for all. Several ranks share each batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
+Both print the loss of every 10th step, and in the end steps per second and the largest memory that this process had.
+Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW for all. Several ranks share each
+batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
 """
 
 import argparse
 import contextlib
 import math
 import os
+import resource
+import sys
+import time
 from pathlib import Path
 
 import torch
 from torch import nn
 
-CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 64, 64, 4, 2, 16
+CONTEXT, HEADS, BATCH = 64, 4, 16
 RANK, WORLD_SIZE = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query, self.key, self.value, self.output = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x):
         def heads(linear):
-            return linear(normed).view(*x.shape[:2], HEADS, WIDTH // HEADS).transpose(1, 2)
+            return linear(normed).view(*x.shape[:2], HEADS, -1).transpose(1, 2)
 
         normed = self.norm_1(x)
-        scores = heads(self.query) @ heads(self.key).transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+        scores = heads(self.query) @ heads(self.key).transpose(2, 3) / math.sqrt(x.shape[2] // HEADS)
         future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
         mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ heads(self.value)
         x = x + self.output(mixed.transpose(1, 2).reshape(x.shape))
@@ -41,11 +45,11 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, width, layers):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm, self.lm_head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False)
+        self.wte, self.wpe = nn.Embedding(256, width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm, self.lm_head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
 
     def forward(self, tokens):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
@@ -117,14 +121,17 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--adamw", action="store_true")
+    parser.add_argument("--width", type=int, default=64, help="of the model; a multiple of 4 (default 64)")
+    parser.add_argument("--layers", type=int, default=2)
     options = parser.parse_args()
     torch.manual_seed(0)
-    model, text = Model(), corpus()
+    model, text = Model(options.width, options.layers), corpus()
     with cluster_of(options):
         make = torch_optimizer if options.optimizer == "torch" else kaon_optimizer
         optimizer, parts = make(model, options.lr, options.adamw)
         schedulers = [torch.optim.lr_scheduler.LambdaLR(part, lambda step: max(0.1, 1 - step / options.steps))
                       for part in parts]
+        start = time.monotonic()
         for step in range(1, options.steps + 1):
             loss = loss_of(model, text, step)
             loss.backward()
@@ -136,6 +143,10 @@ def main():
                 # Kaon's is the mean over the ranks.
                 mean = loss.item() if options.optimizer == "torch" else optimizer.last_record.loss
                 print(f"step {step} loss {mean:.7f}", flush=True)
+        rate = options.steps / (time.monotonic() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    print(f"{sum(p.numel() for p in model.parameters())} parameters: {rate:.2f} steps/s, peak memory {peak} MiB",
+          file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,13 @@ class WheelTest(unittest.TestCase):
                 self.assertEqual(recorded[name], wanted, name)
             self.assertIn(f"Version: {version}\n", wheel.read(f"{about}/METADATA").decode())
 
+    def test_has_the_commands_of_the_project(self):
+        project = Path("client/python/pyproject.toml").read_text().split("[project.scripts]\n")[1].split("\n\n")[0]
+        with zipfile.ZipFile(self.pack()) as wheel:
+            name, = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+            commands = wheel.read(name).decode()
+        self.assertEqual(commands, "[console_scripts]\n" + project.replace('"', "") + "\n")
+
     def test_equal_trees_give_equal_bytes(self):
         self.assertEqual(self.pack().read_bytes(), self.pack().read_bytes())
 

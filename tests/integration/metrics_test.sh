@@ -69,7 +69,10 @@ for shard in shards:
 print("pushed", [shard["kaon_shard_pushed_bytes_total"] for shard in shards])
 PYTHON
   # Each entry once: the job has its steps and the initial weights.
-  timeout 3 "$KAONCTL" --dir "$DIR" steps --limit 100 --follow >"$TEST_TMPDIR/followed" || true
+  "$KAONCTL" --dir "$DIR" steps --limit 100 --follow >"$TEST_TMPDIR/followed" &
+  follower=$!
+  wait_for 30 followed || true
+  kill "$follower" && wait "$follower" || true
   python3 -c '
 import json, sys
 steps = [json.loads(line) for line in open(sys.argv[1])]
@@ -79,6 +82,8 @@ assert [step["step"] for step in steps if step["kind"] == "train"] == list(range
   wait_for 30 has coordinator 'kaon_coordinator_shard_up\{shard="1"\} 0' || scrape coordinator
   stop
 }
+
+followed() { [ "$(grep -c '"kind": *"train"' "$TEST_TMPDIR/followed")" -ge "$STEPS" ]; }
 
 elsewhere() {
   local flags=(--data-dir "$SECURE/data" --metrics-address 0.0.0.0:0 --metrics-port-file "$SECURE/metrics-port"
@@ -114,7 +119,7 @@ sys.exit(float(found.group(1)) != float(sys.argv[1]))' "$seconds" || fail "the c
 import json, sys
 lines = [json.loads(line) for line in open(sys.argv[1])]
 assert len(lines) > 2 and all(line["program"] == "kaon-shard" and line["msg"] for line in lines), lines
-assert any("metrics are served" in line["msg"] for line in lines), lines' "$SECURE/log" || cat "$SECURE/log"
+assert any("metrics are served" in line["msg"] for line in lines), lines' "$SECURE/log" || { cat "$SECURE/log"; fail "the log is not the JSON that was expected"; }
 }
 
 rotated() { secure 0123456789abcdef-token "$SECURE/next/ca.crt" | grep -q '^kaon_build_info'; }

@@ -1,5 +1,5 @@
-"""`python3 -m kaon`: doctor says what this package finds, and whether a cluster answers; import-torch and export-torch
-convert checkpoints."""
+"""`python3 -m kaon`, or `kaon`: doctor says what this package finds, and whether a cluster answers; import-torch and
+export-torch convert checkpoints."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _add_migrations(commands: Any) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m kaon")
+    parser = argparse.ArgumentParser(prog="kaon")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="what this package finds, and whether a cluster answers")
     doctor.add_argument("--endpoints", help="host:port,... of the coordinators (default: the environment)")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, NoReturn, Optional
 
 from ._library import checkout, prefixes
 from .errors import Error, NotFoundError, UnknownError, class_named
@@ -33,15 +35,27 @@ def find_kaonctl() -> Path:
                         "the folder of the programs in KAON_BINARIES")
 
 
+def main() -> NoReturn:
+    """The command kaonctl of a virtual environment: becomes the program."""
+    try:
+        program = find_kaonctl()
+    except NotFoundError as error:
+        sys.exit(str(error))
+    os.execv(program, ["kaonctl", *sys.argv[1:]])
+
+
 def environment_without_files() -> Dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _FILES}
 
 
 def _error_of(text: str, exit_status: int) -> Error:
     """Returns the exception of what kaonctl wrote to stderr; text that is no error object stands before it."""
+    begins = re.search(r'^\{\s*"error"', text, re.MULTILINE)
     try:
-        error = json.loads(text[text.index('{"error"' if '{"error"' in text else "{"):])["error"]
-    except (ValueError, KeyError, TypeError):
+        error = json.loads(text[begins.start():])["error"] if begins else None
+    except ValueError:
+        error = None
+    if error is None:
         return UnknownError(f"kaonctl: exit status {exit_status}: {text.strip()}")
     return class_named(error["code"])(error["message"])
 

@@ -14,6 +14,7 @@ threads may use them concurrently.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Dict, Generic, List, Mapping, Optional, Tuple, Type, TypeVar, Union
@@ -257,10 +258,13 @@ def _typed(hint: Any, value: Any) -> Any:
     return value
 
 
+# It compiles every annotation of a class.
+_hints = functools.lru_cache(maxsize=None)(typing.get_type_hints)
+
+
 def _row(cls: Type[T], value: Mapping[str, Any]) -> T:
     """A key that is absent is None."""
-    hints = typing.get_type_hints(cls)
-    values = {name: _typed(hint, value.get(name)) for name, hint in hints.items() if name != "raw"}
+    values = {name: _typed(hint, value.get(name)) for name, hint in _hints(cls).items() if name != "raw"}
     return typing.cast(Any, cls)(raw=value, **values)
 
 

@@ -107,6 +107,16 @@ def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
     return os.path.join(tls_dir, "ca.crt"), os.path.join(tls_dir, name + ".crt"), os.path.join(tls_dir, name + ".key")
 
 
+def _tls_dir_of_environment(rank: int) -> Optional[str]:
+    """Returns the directory if it has a certificate of this rank, which the library takes only if KAON_RANK says so."""
+    if any(os.environ.get(name) for name in ("KAON_RANK", "KAON_CA", "KAON_CERT", "KAON_KEY")):
+        return None
+    directory = os.environ.get("KAON_TLS_DIR")
+    if not directory and os.environ.get("KAON_DIR"):
+        directory = os.path.join(os.environ["KAON_DIR"], "tls")
+    return directory if directory and os.path.exists(os.path.join(directory, f"worker-{rank}.crt")) else None
+
+
 class _Joins:
     """The joins of one rank by this process. An interrupted one goes on in the library until its deadline. So the next
     one waits for it, and would otherwise lose the rank to it."""
@@ -137,9 +147,9 @@ class Client:
     variables KAON_ENDPOINTS, KAON_TLS_DIR and KAON_RANK, or KAON_DIR.
 
     `endpoints`: host:port of every coordinator, a list or separated by commas. `tls_dir`: directory of ca.crt and the
-    worker's certificate; `rank` chooses worker-RANK.crt in it. `transport`: auto, grpc or shm. Deadlines are in
-    seconds; 0 is the library's default. `on_rewind(timeline, step)` is called on any thread when the job went back to
-    a checkpoint; it must not block, and must not call the library.
+    worker's certificate; `rank` chooses worker-RANK.crt in it, as KAON_RANK does. `transport`: auto, grpc or shm.
+    Deadlines are in seconds; 0 is the library's default. `on_rewind(timeline, step)` is called on any thread when the
+    job went back to a checkpoint; it must not block, and must not call the library.
 
     UnavailableError names the newest error of each address if no coordinator answers within the deadline.
     """
@@ -159,6 +169,8 @@ class Client:
         if endpoints is not None:
             endpoints = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
             options.endpoints = endpoints.encode()
+        elif tls_dir is None:
+            tls_dir = _tls_dir_of_environment(rank)
         # None: from the environment.
         self.endpoints = endpoints
         if tls_dir is not None:

@@ -62,8 +62,9 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
     except InvalidArgumentError:
         raise
     except Exception as error:
+        hint = "" if _torch_version() >= (2, 0) else "; before torch 2.0 it reads no file with floats such as lr"
         raise InvalidArgumentError(f"{file} cannot be read by torch.load with weights_only, which executes nothing: "
-                                   f"{error}") from None
+                                   f"{error}{hint}") from None
     weights, left_out = _weights_of(_model_of(content, model_key), exclude)
     state: Dict[str, Dict[str, Any]] = {}
     if not weights_only:
@@ -85,12 +86,16 @@ def read_torch(file: Any, *, model_key: Optional[str] = None, optimizer_keys: Op
     return TorchState(weights, state, tuple(left_out))
 
 
+def _torch_version() -> Tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def _check_loadable(file: Any, opened: BinaryIO) -> None:
     """Refuses what older versions of torch.load execute in spite of weights_only."""
     is_zip = opened.read(4) == b"PK\x03\x04"
     opened.seek(0)
     if not is_zip:
-        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
+        if _torch_version() < (2, 6):
             raise InvalidArgumentError(f"{file} is no zip archive, which only torch 2.6 and later read safely: "
                                        "save it again with torch 1.6 or later, or use torch 2.6")
         return

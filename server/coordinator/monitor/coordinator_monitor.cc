@@ -13,6 +13,7 @@
 #include "server/coordinator/monitor/job_metrics.h"
 #include "server/monitor/metrics/http_settings.h"
 #include "server/monitor/metrics/metric_page.h"
+#include "server/monitor/metrics/metrics_route.h"
 #include "server/monitor/metrics/process_metrics.h"
 
 namespace kaon::coordinator {
@@ -44,17 +45,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorMonitor>> CoordinatorMonitor::Start(
   std::unique_ptr<CoordinatorMonitor> started(new CoordinatorMonitor(config, sources));
   KAON_ASSIGN_OR_RETURN(metrics::HttpOptions options,
                         metrics::HttpOptionsOf(metrics::HttpSettingsOf(config)));
-  metrics::HttpRoute route;
-  route.path = "/metrics";
-  route.always_needs_token = false;
-  route.answer = [monitor = started.get()](const metrics::HttpRequest&) {
-    metrics::HttpResponse response;
-    response.content_type = metrics::MetricPage::kContentType;
-    response.body = monitor->Page();
-    return response;
-  };
   options.routes = started->status_page_.Routes();
-  options.routes.push_back(std::move(route));
+  options.routes.push_back(
+      metrics::MetricsRoute([monitor = started.get()] { return monitor->Page(); }));
   if (options.token.empty()) options.token = RandomToken();
   const std::string token = options.token;
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));

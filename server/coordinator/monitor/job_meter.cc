@@ -5,7 +5,8 @@ namespace kaon::coordinator {
 void JobMeter::Note(const v1::StepRecord& record, int64_t unix_millis, absl::Time now) {
   const v1::StepPlan& plan = record.plan();
   const bool trains = plan.has_step() && plan.step().kind() == v1::STEP_KIND_TRAIN;
-  const auto newest = trains ? std::make_shared<const v1::StepRecord>(record) : nullptr;
+  // The old record is freed without the lock.
+  auto newest = trains ? std::make_shared<const v1::StepRecord>(record) : nullptr;
   MutexLock lock(mu_);
   numbers_.decided_unix_millis = unix_millis;
   if (!trains) return;
@@ -14,7 +15,7 @@ void JobMeter::Note(const v1::StepRecord& record, int64_t unix_millis, absl::Tim
                        numbers_.newest->plan().step().step() + 1 == plan.step().step();
   if (follows) numbers_.step_seconds.Add(absl::ToDoubleSeconds(now - decided_));
   decided_ = now;
-  numbers_.newest = newest;
+  numbers_.newest.swap(newest);
   ++(record.decision().outcome() == v1::OUTCOME_APPLY ? numbers_.applied : numbers_.skipped);
 }
 

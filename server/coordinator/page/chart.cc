@@ -105,15 +105,13 @@ std::vector<std::pair<double, double>> Thin(const std::vector<std::pair<double, 
   return kept;
 }
 
-std::string Label(double value) { return absl::StrFormat("%.4g", value); }
-
 void DrawAxes(const Axis& x, const Axis& y, std::string& svg) {
   for (const double tick : Ticks(y, 5)) {
     absl::StrAppendFormat(&svg,
                           "<line class=\"grid\" x1=\"%g\" x2=\"%g\" y1=\"%.1f\" y2=\"%.1f\"/>"
                           "<text class=\"y\" x=\"%g\" y=\"%.1f\">%s</text>",
                           kLeft, kRight, y.Y(tick), y.Y(tick), kLeft - 6, y.Y(tick) + 4,
-                          Label(tick));
+                          Number(tick));
   }
   for (const double tick : Ticks(x, 6)) {
     if (tick != std::floor(tick)) continue;
@@ -155,7 +153,7 @@ std::string Legend(const Chart& chart) {
     absl::StrAppend(&html, "<li><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\"><line class=\"s",
                     i % 8, i >= 8 ? " dashed" : "",
                     "\" x1=\"1\" x2=\"21\" y1=\"4\" y2=\"4\"/></svg> ", Escape(series.name), " <b>",
-                    Label(series.points.back().second), "</b></li>");
+                    Number(series.points.back().second), "</b></li>");
   }
   if (!chart.marks.empty()) {
     absl::StrAppend(&html, "<li><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\">",
@@ -165,21 +163,13 @@ std::string Legend(const Chart& chart) {
   return absl::StrCat(html, "</ul>");
 }
 
-// Returns the series without values that cannot be drawn.
-std::vector<Series> Drawable(const std::vector<Series>& all) {
-  std::vector<Series> drawable = all;
-  for (Series& series : drawable) {
+}  // namespace
+
+std::string LineChart(Chart chart) {
+  for (Series& series : chart.series) {
     std::erase_if(series.points,
                   [](const auto& point) { return !(std::abs(point.second) <= kLargestValue); });
   }
-  return drawable;
-}
-
-}  // namespace
-
-std::string LineChart(const Chart& given) {
-  Chart chart = given;
-  chart.series = Drawable(given.series);
   double first = std::numeric_limits<double>::infinity();
   double last = -first, low = first, high = -first;
   size_t drawn = 0;
@@ -201,7 +191,7 @@ std::string LineChart(const Chart& given) {
       "<svg class=\"chart\" viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s, steps %.0f to "
       "%.0f, values %s to %s\" data-first=\"%.0f\" data-last=\"%.0f\" data-left=\"%g\" "
       "data-right=\"%g\">",
-      kWidth, kHeight, Escape(chart.title), first, last, Label(low), Label(high), x.low, x.high,
+      kWidth, kHeight, Escape(chart.title), first, last, Number(low), Number(high), x.low, x.high,
       kLeft / kWidth, kRight / kWidth);
   DrawAxes(x, y, svg);
   const size_t parts = std::max(kLeastParts, kAllParts / drawn);

@@ -16,7 +16,6 @@ struct Series {
 };
 
 struct Chart {
-  std::string id;
   std::string title;
   // Explains what the chart shows.
   std::string help;
@@ -29,7 +28,7 @@ struct Chart {
 // Returns a figure: the curves, and a legend with the newest value of each. The vertical axis is
 // logarithmic if the values span a factor of 50. Curves with many points are drawn by the least and
 // the largest value of each part, so that a spike stays. A chart is at most about 16 KB.
-std::string LineChart(const Chart& chart);
+std::string LineChart(Chart chart);
 
 }  // namespace kaon::coordinator
 

@@ -40,7 +40,6 @@ std::vector<Series> SeriesOfGroups(const Curves& curves, std::optional<double> G
 
 Chart LossChart(const Curves& curves) {
   Chart chart;
-  chart.id = "loss";
   chart.title = "Loss";
   chart.help = "mean of all workers, weighted by tokens";
   chart.series.push_back(
@@ -52,12 +51,18 @@ Chart LossChart(const Curves& curves) {
   return chart;
 }
 
-Chart NormChart(const Curves& curves) {
+Chart GroupChart(const Curves& curves, std::string title, std::string help,
+                 std::optional<double> GroupPoint::*value) {
   Chart chart;
-  chart.id = "norms";
-  chart.title = "Gradient norm";
-  chart.help = "before clipping, over all shards";
-  chart.series = SeriesOfGroups(curves, &GroupPoint::norm);
+  chart.title = std::move(title);
+  chart.help = std::move(help);
+  chart.series = SeriesOfGroups(curves, value);
+  return chart;
+}
+
+Chart NormChart(const Curves& curves) {
+  Chart chart =
+      GroupChart(curves, "Gradient norm", "before clipping, over all shards", &GroupPoint::norm);
   if (curves.groups.size() > 1) {
     chart.series.push_back(
         SeriesOf(curves, "all", [](const StepPoint& point) { return point.grad_norm; }));
@@ -67,7 +72,6 @@ Chart NormChart(const Curves& curves) {
 
 Chart RatioChart(const Curves& curves) {
   Chart chart;
-  chart.id = "ratios";
   chart.title = "Update / weight";
   chart.help = "of one parameter a group, every 10 s while a page is open";
   for (const RatioCurve& ratio : curves.ratios) {
@@ -83,7 +87,6 @@ Chart RatioChart(const Curves& curves) {
 
 Chart TimeChart(const Curves& curves) {
   Chart chart;
-  chart.id = "seconds";
   chart.title = "Seconds per step";
   chart.help = "between decisions of this coordinator";
   Series& series = chart.series.emplace_back();
@@ -101,16 +104,6 @@ Chart TimeChart(const Curves& curves) {
   return chart;
 }
 
-Chart GroupChart(const Curves& curves, std::string id, std::string title, std::string help,
-                 std::optional<double> GroupPoint::*value) {
-  Chart chart;
-  chart.id = std::move(id);
-  chart.title = std::move(title);
-  chart.help = std::move(help);
-  chart.series = SeriesOfGroups(curves, value);
-  return chart;
-}
-
 std::string Exact(std::optional<double> value) {
   return value.has_value() ? absl::StrFormat("%.9g", *value) : "";
 }
@@ -119,13 +112,12 @@ std::string Exact(std::optional<double> value) {
 
 std::string CurvesHtml(const Curves& curves) {
   std::string html;
-  for (const Chart& chart :
-       {LossChart(curves), NormChart(curves),
-        GroupChart(curves, "clip", "Clip factor", "1 does not clip", &GroupPoint::clip_factor),
-        GroupChart(curves, "rates", "Learning rate", "of the schedule", &GroupPoint::rate),
-        RatioChart(curves), TimeChart(curves)}) {
-    html += LineChart(chart);
-  }
+  html += LineChart(LossChart(curves));
+  html += LineChart(NormChart(curves));
+  html += LineChart(GroupChart(curves, "Clip factor", "1 does not clip", &GroupPoint::clip_factor));
+  html += LineChart(GroupChart(curves, "Learning rate", "of the schedule", &GroupPoint::rate));
+  html += LineChart(RatioChart(curves));
+  html += LineChart(TimeChart(curves));
   return html;
 }
 

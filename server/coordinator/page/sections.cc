@@ -287,7 +287,7 @@ std::string EntryText(const v1::StepRecord& record) {
   if (plan.has_restore()) {
     return absl::StrCat("restored from checkpoint ", plan.restore().checkpoint());
   }
-  if (plan.has_rollback()) return absl::StrCat("rolled back: ", record.decision().reason());
+  if (plan.has_rollback()) return absl::StrCat("rolled back: ", plan.rollback().reason());
   if (plan.has_group_change()) {
     std::string text = "changed";
     for (const v1::GroupSetting& setting : plan.group_change().settings()) {

@@ -19,9 +19,10 @@ class Published {
  public:
   // Replaces the value.
   void Set(T value) {
+    // It has the old value in the end, which is freed without the lock.
     auto shared = std::make_shared<const T>(std::move(value));
     MutexLock lock(mu_);
-    value_ = std::move(shared);
+    value_.swap(shared);
     at_ = SteadyNow();
     ++version_;
     changed_.NotifyAll();

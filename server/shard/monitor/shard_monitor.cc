@@ -8,6 +8,7 @@
 #include "server/config/port_file.h"
 #include "server/monitor/metrics/http_settings.h"
 #include "server/monitor/metrics/metric_page.h"
+#include "server/monitor/metrics/metrics_route.h"
 #include "server/monitor/metrics/process_metrics.h"
 
 namespace kaon::shard {
@@ -18,16 +19,8 @@ absl::StatusOr<std::unique_ptr<ShardMonitor>> ShardMonitor::Start(
   std::unique_ptr<ShardMonitor> started(new ShardMonitor(config, loop, counts, health));
   KAON_ASSIGN_OR_RETURN(metrics::HttpOptions options,
                         metrics::HttpOptionsOf(metrics::HttpSettingsOf(config)));
-  metrics::HttpRoute route;
-  route.path = "/metrics";
-  route.always_needs_token = false;
-  route.answer = [monitor = started.get()](const metrics::HttpRequest&) {
-    metrics::HttpResponse response;
-    response.content_type = metrics::MetricPage::kContentType;
-    response.body = monitor->Page();
-    return response;
-  };
-  options.routes.push_back(std::move(route));
+  options.routes.push_back(
+      metrics::MetricsRoute([monitor = started.get()] { return monitor->Page(); }));
   KAON_ASSIGN_OR_RETURN(started->http_, metrics::HttpServer::Start(std::move(options)));
   LOG(INFO) << "metrics are served on port " << started->port();
   if (!config.metrics_port_file().empty()) {

@@ -55,7 +55,8 @@ absl::StatusOr<PullAdmission::PullId> PullAdmission::Open(const Source& source,
     return absl::ResourceExhaustedError(absl::StrCat(
         "pulls under way hold ", request_bytes_, " bytes, ", held, " of them this peer's, and ",
         request_bytes, " more are asked for; all may hold ", limits_.request_bytes,
-        ", and one peer half of it: end a pull, or raise the shard's --host-memory-bytes"));
+        ", and the further pulls of one peer half of it: end a pull, or raise the shard's "
+        "--host-memory-bytes"));
   }
   const PullId id = next_pull_++;
   pulls_[id] = {source, request_bytes, std::move(on_unread), kUnknown, nullptr, {}};
@@ -88,16 +89,15 @@ void PullAdmission::StopLocked(PullId id) {
 }
 
 void PullAdmission::NoteReaderLocked(const std::string& connection, bool reads) {
-  if (const auto found = readers_.find(connection); found != readers_.end()) {
-    readers_by_age_.erase(found->second);
-    readers_.erase(found);
+  if (!reads) {
+    readers_.erase(connection);
+    return;
   }
-  if (!reads) return;
-  readers_[connection] = next_reader_;
-  readers_by_age_[next_reader_++] = connection;
+  readers_[connection] = next_reader_++;
   if (readers_.size() <= kMostReaders) return;
-  readers_.erase(readers_by_age_.begin()->second);
-  readers_by_age_.erase(readers_by_age_.begin());
+  readers_.erase(
+      std::min_element(readers_.begin(), readers_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
 bool PullAdmission::BeginMessage(PullId id, std::function<void()> ready) {

@@ -1,9 +1,9 @@
 // Bounds the memory of pulls over gRPC, whatever their readers do. A pull holds a message until
 // gRPC has sent it, and its request with the pins of its parameters until its end. Peers take turns
-// to send, and none gets more than half of the room. Among the connections of a peer, those that
-// read their last message in time go first, and the others get half of the peer's room. A message
-// that is not read keeps its place until others have waited for `most_unread`; then its pull is
-// cut. Thread-safe. Owned by ShardDataService.
+// to send. None gets more than half of the room for messages, nor, beyond its first pull, of the
+// room for requests. Among the connections of a peer, those that read their last message in time go
+// first, and the others get half of the peer's room. A message that has not been read for
+// `most_unread` is cut as soon as another one waits. Thread-safe. Owned by ShardDataService.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_PULL_ADMISSION_H_
 #define KAON_SERVER_SHARD_TRANSPORT_PULL_ADMISSION_H_
 
@@ -116,10 +116,9 @@ class PullAdmission {
   // Those that send, and peers with pulls that wait, in the order of their turns.
   std::set<PullId> sending_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);
-  // Connections that read their last message in time, the newest ones; `readers_by_age_` has the
-  // same, oldest first.
+  // Connections that read their last message in time, the newest ones, with the number of that
+  // reading.
   std::map<std::string, uint64_t> readers_ ABSL_GUARDED_BY(mu_);
-  std::map<uint64_t, std::string> readers_by_age_ ABSL_GUARDED_BY(mu_);
   uint64_t next_reader_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t request_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kDefinition[] = R"({"name": "small", "world_size": 1, "scalar_group": "all",
     "groups": [{"name": "all", "rule": "RULE_SGD", "lr": 0.5}],
@@ -104,9 +105,9 @@ TEST_F(KaonTest, NamesAnArgumentThatIsNull) {
 TEST_F(KaonTest, ReturnsCodeMessageAndWhetherToRetry) {
   Attach();
   kaon_job* other = nullptr;
-  EXPECT_THAT(TextOf(kaon_client_attach(client_, "other", &other)), HasSubstr("5 "));
+  EXPECT_THAT(TextOf(kaon_client_attach(client_, "other", &other)), StartsWith("5 "));
   EXPECT_THAT(TextOf(kaon_client_register(client_, "{\"nmae\": 1}", &other)),
-              AllOf(HasSubstr("3 "), HasSubstr("nmae")));
+              AllOf(StartsWith("3 "), HasSubstr("nmae")));
   EXPECT_EQ(other, nullptr);
   options_.endpoints = "127.0.0.1:1";
   options_.call_deadline_ms = 200;
@@ -192,9 +193,9 @@ TEST_F(KaonTest, CallsBackALaterResultThoughItsFutureIsFreed) {
   kaon_future* pushed = nullptr;
   // The push of the second micro-batch cannot end well: the step has one. The future is ready.
   EXPECT_EQ(TextOf(kaon_step_push(step, &weights_, 1, &pushed)), "0 ");
-  EXPECT_THAT(TextOf(kaon_future_result(pushed, nullptr)), HasSubstr("3 "));
+  EXPECT_THAT(TextOf(kaon_future_result(pushed, nullptr)), StartsWith("3 "));
   kaon_future_free(pushed);
-  EXPECT_THAT(TextOf(kaon_step_push(step, &weights_, 1, nullptr)), HasSubstr("3 "));
+  EXPECT_THAT(TextOf(kaon_step_push(step, &weights_, 1, nullptr)), StartsWith("3 "));
   kaon_future* pulled = nullptr;
   std::vector<float> into(4);
   const kaon_tensor target = {into.data(), 4, KAON_FLOAT32, 0};
@@ -224,7 +225,7 @@ TEST_F(KaonTest, PushesAllTensorsUntilOneIsRefused) {
   EXPECT_EQ(TextOf(kaon_step_push_all(step, nullptr, 1, 0)), "3 tensors is NULL");
   EXPECT_EQ(TextOf(kaon_step_push_all(step, nullptr, 0, 0)), "0 ");
   const kaon_tensor twice[] = {weights_, weights_};
-  EXPECT_THAT(TextOf(kaon_step_push_all(step, twice, 2, 0)), HasSubstr("3 "));
+  EXPECT_THAT(TextOf(kaon_step_push_all(step, twice, 2, 0)), StartsWith("3 "));
   // The first one is queued.
   kaon_future* decided = nullptr;
   ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
@@ -253,9 +254,10 @@ TEST_F(KaonTest, AFutureHasNoResultInAForkedChild) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // A signal that ended it would leave an exit status of 0.
+  EXPECT_EQ(status, 0);
   kaon_future_cancel(decided);
-  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), HasSubstr("1 "));
+  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), StartsWith("1 "));
   kaon_future_free(decided);
   kaon_step_free(step);
 }
@@ -269,7 +271,7 @@ TEST_F(KaonTest, CancelsAStepThatWaitsForAnotherRank) {
   EXPECT_EQ(kaon_future_wait(decided, 0), 0);
   EXPECT_EQ(kaon_future_wait(nullptr, 0), 1);
   kaon_future_cancel(decided);
-  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), HasSubstr("1 "));
+  EXPECT_THAT(TextOf(kaon_future_result(decided, nullptr)), StartsWith("1 "));
   kaon_future_free(decided);
   kaon_step_free(step);
 }
@@ -279,7 +281,7 @@ TEST_F(KaonTest, FailsCallsOfAJobWhoseClientIsFreed) {
   kaon_client_free(client_);
   client_ = nullptr;
   auto progress = Sized<kaon_progress>();
-  EXPECT_THAT(TextOf(kaon_job_refresh(job_, &progress)), HasSubstr("9 "));
+  EXPECT_THAT(TextOf(kaon_job_refresh(job_, &progress)), StartsWith("9 "));
 }
 
 }  // namespace

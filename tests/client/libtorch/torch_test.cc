@@ -16,20 +16,16 @@ torch::nn::Sequential ModelOf() {
                                torch::nn::Linear(16, 1));
 }
 
-void Require(bool holds, const std::string &what) {
-  if (holds)
-    return;
+void Require(bool holds, const std::string& what) {
+  if (holds) return;
   std::cerr << "FAIL: " << what << std::endl;
   std::exit(1);
 }
 
-void TrainOneStep(torch::nn::Sequential &model,
-                  torch::optim::Optimizer &optimizer, int step) {
-  const torch::Tensor x =
-      torch::sin(torch::arange(12 * 64).reshape({64, 12}) * (step + 1.0));
+void TrainOneStep(torch::nn::Sequential& model, torch::optim::Optimizer& optimizer, int step) {
+  const torch::Tensor x = torch::sin(torch::arange(12 * 64).reshape({64, 12}) * (step + 1.0));
   optimizer.zero_grad();
-  const torch::Tensor loss =
-      (model->forward(x) - x.sum(1, true)).square().mean();
+  const torch::Tensor loss = (model->forward(x) - x.sum(1, true)).square().mean();
   loss.backward();
   optimizer.step();
 }
@@ -37,7 +33,7 @@ void TrainOneStep(torch::nn::Sequential &model,
 kaon::torch::RemoteOptimizerOptions Options() {
   kaon::torch::RemoteOptimizerOptions options;
   options.job.name = "libtorch";
-  kaon::ParameterGroup &group = options.job.groups.emplace_back();
+  kaon::ParameterGroup& group = options.job.groups.emplace_back();
   group.name = "all";
   group.rule = kaon::Rule::kAdamW;
   group.lr = 0.01;
@@ -51,18 +47,15 @@ void TestTrainsAsAdamW() {
   torch::nn::Sequential model = ModelOf();
   torch::nn::Sequential other = ModelOf();
   const auto optimizer =
-      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options())
-          .value();
-  torch::optim::AdamW reference(
-      other->parameters(), torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options()).value();
+  torch::optim::AdamW reference(other->parameters(),
+                                torch::optim::AdamWOptions(0.01).weight_decay(0.1));
   for (int step = 1; step <= 10; ++step) {
     // As a scheduler does.
     const double lr = 0.01 * (1 - step / 20.0);
-    for (torch::optim::Optimizer *one :
-         {static_cast<torch::optim::Optimizer *>(optimizer.get()),
-          static_cast<torch::optim::Optimizer *>(&reference)}) {
-      for (auto &group : one->param_groups())
-        group.options().set_lr(lr);
+    for (torch::optim::Optimizer* one : {static_cast<torch::optim::Optimizer*>(optimizer.get()),
+                                         static_cast<torch::optim::Optimizer*>(&reference)}) {
+      for (auto& group : one->param_groups()) group.options().set_lr(lr);
     }
     TrainOneStep(model, *optimizer, step);
     TrainOneStep(other, reference, step);
@@ -70,11 +63,10 @@ void TestTrainsAsAdamW() {
     for (size_t i = 0; i < model->parameters().size(); ++i) {
       const torch::Tensor wanted = other->parameters()[i];
       const double error =
-          ((model->parameters()[i] - wanted).norm() / wanted.norm())
-              .item<double>();
-      Require(error < kTolerance, "parameter " + std::to_string(i) +
-                                      " differs by " + std::to_string(error) +
-                                      " after step " + std::to_string(step));
+          ((model->parameters()[i] - wanted).norm() / wanted.norm()).item<double>();
+      Require(error < kTolerance, "parameter " + std::to_string(i) + " differs by " +
+                                      std::to_string(error) + " after step " +
+                                      std::to_string(step));
     }
   }
   Require(optimizer->applied_step() == 10, "applied_step is not 10");
@@ -84,15 +76,12 @@ void TestAttachesAndPulls() {
   torch::nn::Sequential model = ModelOf();
   const torch::Tensor before = model->parameters()[0].detach().clone();
   const auto optimizer =
-      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options())
-          .value();
+      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options()).value();
   Require(optimizer->applied_step() == 10, "it did not attach");
   Require(!torch::equal(before, model->parameters()[0]), "it did not pull");
   torch::nn::Sequential another(torch::nn::Linear(3, 2));
-  const auto refused = kaon::torch::RemoteOptimizer::Create(
-      another->named_parameters(), Options());
-  Require(!refused.ok() &&
-              refused.status().code() == kaon::StatusCode::kAlreadyExists,
+  const auto refused = kaon::torch::RemoteOptimizer::Create(another->named_parameters(), Options());
+  Require(!refused.ok() && refused.status().code() == kaon::StatusCode::kAlreadyExists,
           "another model was not refused");
   // A step without gradients; libtorch 1.13 leaves zeros.
   optimizer->zero_grad();
@@ -100,7 +89,7 @@ void TestAttachesAndPulls() {
   Require(optimizer->applied_step() == 11, "a step without a gradient");
 }
 
-} // namespace
+}  // namespace
 
 int main() {
   TestTrainsAsAdamW();

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import stat
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -117,6 +118,16 @@ class UpdateTest(unittest.TestCase):
         self.assertEqual([row.id for row in checkpoints.list()], ["third", "first"])
 
 
+class CommandTest(unittest.TestCase):
+    def test_the_command_of_the_package_becomes_kaonctl(self):
+        script = "import kaon_package; from kaon import _kaonctl; _kaonctl.main()"
+        arguments = ["--dir", str(cluster.directory), "job", "delete", "--yes", "another"]
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("another", done.stderr)
+
+
 class ErrorsTest(unittest.TestCase):
     def test_a_cluster_that_is_down_is_unavailable(self):
         with self.assertRaises(kaon.UnavailableError) as raised:
@@ -136,9 +147,9 @@ class ErrorsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             program = os.path.join(folder, "kaonctl")
             answer = json.dumps({"parameters": []})
-            error = json.dumps({"error": {"code": "UNAVAILABLE", "message": "shard 1", "exit_status": 4}})
+            error = json.dumps({"error": {"code": "UNAVAILABLE", "message": "shard 1", "exit_status": 4}}, indent=2)
             with open(program, "w", encoding="utf-8") as file:
-                file.write(f"#!/bin/sh\necho '{answer}'\necho a line of a log >&2\necho '{error}' >&2\nexit 4\n")
+                file.write(f"#!/bin/sh\necho '{answer}'\necho a line of a log with {{braces}} >&2\necho '{error}' >&2\nexit 4\n")
             os.chmod(program, stat.S_IRWXU)
             with mock.patch.dict(os.environ, KAON_BINARIES=folder):
                 with self.assertRaises(kaon.UnavailableError) as raised:

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """Trains through a real cluster with numpy alone, and compares with float64 rules; then what users do wrong."""
 
+import glob
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +12,7 @@ import tempfile
 import time
 import unittest
 import warnings
+from unittest import mock
 
 import kaon_package  # noqa: F401  (makes kaon importable)
 import float64_rules
@@ -191,12 +194,66 @@ class ConnectTest(unittest.TestCase):
         with self.assertRaisesRegex(kaon.NotFoundError, "/nowhere/ca.crt"):
             kaon.Client(cluster.endpoints, tls_dir="/nowhere")
 
+    def test_expired_certificates_and_those_of_another_cluster_are_named(self):
+        with tempfile.TemporaryDirectory() as directory:
+            script = [kaon.cluster.find_programs()[0].parent / "certificates.sh", directory, "--workers", "any"]
+            subprocess.run(script, stdout=subprocess.DEVNULL, check=True)
+            with self.assertRaisesRegex(kaon.UnavailableError, "certificate verify failed"):
+                kaon.Client(cluster.endpoints, tls_dir=directory, call_deadline=1)
+            library, = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+            subprocess.run(script, stdout=subprocess.DEVNULL, check=True,
+                           env={**os.environ, "LD_PRELOAD": library, "FAKETIME": "-3d"})
+            with self.assertRaisesRegex(kaon.FailedPreconditionError, r"ca\.crt' expired on "):
+                kaon.Client(cluster.endpoints, tls_dir=directory)
+
+    def test_servers_that_are_gone_in_training_are_named(self):
+        with kaon.local_cluster(shards=1) as own, own.client(step_deadline=3, call_deadline=3) as client:
+            weights = {"w": numpy.ones(3, numpy.float32)}
+            job = client.register("gone", weights, preset="adamw")
+            worker = job.join(0)
+            worker.load_weights(weights)
+            stopped = [int((own.directory / f"{name}.pid").read_text()) for name in ("shard-0", "coordinator")]
+            try:
+                os.kill(stopped[0], signal.SIGSTOP)
+                with self.assertRaisesRegex(kaon.DeadlineExceededError, "step 1 was not decided within 3s: .*shard 0"):
+                    worker.run_step(1, weights)
+                with self.assertRaisesRegex(kaon.DeadlineExceededError, "shard 0"):
+                    job.pull(0)
+                os.kill(stopped[1], signal.SIGSTOP)
+                with self.assertRaisesRegex(kaon.DeadlineExceededError, own.endpoints) as raised:
+                    job.refresh()
+                self.assertTrue(raised.exception.retriable)
+            finally:
+                for process in stopped:
+                    os.kill(process, signal.SIGCONT)
+
+    def test_a_missing_gradient_leaves_the_parameter_or_counts_as_zeros(self):
+        for policy, wanted in (("skip", 1), ("zero", 0.95)):
+            with kaon.local_cluster(shards=1) as own, own.client() as client:
+                weights = {name: numpy.ones(2, numpy.float32) for name in ("given", "missing")}
+                job = client.register("policy", weights, scalar_group="all", groups=[
+                    {"name": "all", "rule": "sgd", "lr": 0.5, "weight_decay": 0.1, "missing_gradient": policy}])
+                worker = job.join(0)
+                worker.load_weights(weights)
+                worker.run_step(1, {"given": numpy.ones(2, numpy.float32)}, weights)
+                numpy.testing.assert_allclose(weights["given"], 0.45, err_msg=policy)
+                numpy.testing.assert_allclose(weights["missing"], wanted, err_msg=policy)
+
     def test_the_innermost_cluster_is_the_default(self):
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "KAON_ENDPOINTS"):
             kaon.Client()
         kaon.client.default_clusters.append(cluster)
         self.addCleanup(kaon.client.default_clusters.clear)
         kaon.Client().close()
+
+    def test_a_rank_has_its_own_certificate_in_the_directory_of_the_environment(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name, file in (("ca.crt", "ca.crt"), ("worker.crt", "worker-1.crt"), ("worker.key", "worker-1.key")):
+                shutil.copy(os.path.join(cluster.tls_dir, name), os.path.join(directory, file))
+            with mock.patch.dict(os.environ, KAON_ENDPOINTS=cluster.endpoints, KAON_TLS_DIR=directory):
+                kaon.Client(rank=1).close()
+                with self.assertRaisesRegex(kaon.NotFoundError, "worker.crt"):
+                    kaon.Client(rank=2)
 
     def test_a_closed_client_says_so_and_leaves_no_thread_and_no_file(self):
         def count(what):

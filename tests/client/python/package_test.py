@@ -167,18 +167,25 @@ class InterruptTest(unittest.TestCase):
             order.append("interrupted")
         with self.assertRaises(KeyboardInterrupt):
             joins.run(interrupted)
-        # It waits for the first one, and ends before it begins.
-        started = threading.Event()
+        # This join waits for the interrupted one, and is replaced before it runs.
+        ended, waiters = [], []
 
-        def waiting():
-            started.set()
+        def waiting(claim):
+            def wait():
+                try:
+                    claim()
+                except kaon.CancelledError as error:
+                    ended.append(type(error))
+            waiters.append(threading.Thread(target=wait))
+            waiters[0].start()
             raise KeyboardInterrupt
-        with mock.patch.object(client, "interruptible", side_effect=lambda claim: (
-                threading.Thread(target=lambda: self.assertRaises(kaon.CancelledError, claim)).start(), waiting())):
+        with mock.patch.object(client, "interruptible", side_effect=waiting):
             with self.assertRaises(KeyboardInterrupt):
                 joins.run(lambda: order.append("never"))
         threading.Thread(target=released.set).start()
         joins.run(lambda: order.append("next"))
+        waiters[0].join(60)
+        self.assertEqual(ended, [kaon.CancelledError])
         self.assertEqual(order, ["interrupted", "next"])
 
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# docs/examples/train_gpt.py has the losses of torch's optimizers through Kaon, alone and with two ranks.
+# docs/examples/train_gpt.py has the losses of torch's optimizers through Kaon, alone and with two ranks. Prints steps/s
+# and the trainer's peak memory of each.
 source tests/integration/real_cluster.sh
 # shellcheck source=tests/skipped.sh
 source tests/skipped.sh
@@ -14,6 +15,14 @@ gpt() {
   local out=$TEST_TMPDIR/$1
   shift
   /usr/bin/python3 docs/examples/train_gpt.py "$@" >"$out" 2>"$out.log" || { cat "$out.log"; fail "train_gpt.py $*"; }
+}
+# two_ranks OUT OPTIONS...: rank 0 prints the mean loss.
+two_ranks() {
+  # A failure in a shell of its own is not counted here.
+  { RANK=1 WORLD_SIZE=2 gpt "$1-1" --optimizer kaon "${@:2}"; [ "$failures" -eq 0 ]; } &
+  local second=$!
+  RANK=0 WORLD_SIZE=2 gpt "$1" --optimizer kaon "${@:2}"
+  wait "$second" || fail "rank 1 of $1"
 }
 # same TOLERANCE OUT OTHER: the printed losses differ by at most that, relatively.
 same() {
@@ -34,10 +43,7 @@ same 1e-5 torch kaon
 stop
 
 start 2 any
-RANK=1 WORLD_SIZE=2 gpt rank-1 --optimizer kaon --adamw --steps 20 &
-second=$!
-RANK=0 WORLD_SIZE=2 gpt ranks --optimizer kaon --adamw --steps 20
-wait "$second" || fail "rank 1"
+two_ranks ranks --adamw --steps 20
 same 1e-5 torch ranks
 stop
 
@@ -48,7 +54,12 @@ if /usr/bin/python3 -c 'import torch; torch.optim.Muon' 2>/dev/null; then
   # Newton-Schulz is in bf16 on both sides.
   same 1e-2 torch_muon kaon_muon
   stop
+  start 2 any
+  two_ranks ranks_muon --steps 100
+  same 1e-2 torch_muon ranks_muon
+  stop
 else
   echo "this torch has no torch.optim.Muon: AdamW was compared alone"
 fi
+for log in "$TEST_TMPDIR"/*.log; do echo "$(basename "$log" .log): $(grep -h steps/s "$log")"; done
 finish

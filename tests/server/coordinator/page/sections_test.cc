@@ -130,6 +130,9 @@ TEST_F(SectionsTest, ListsEntriesThatAreNoAppliedStep) {
   applied.mutable_plan()->set_position(41);
   applied.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
   applied.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  v1::StepRecord& rollback = *data_.newest.add_records();
+  rollback.mutable_plan()->set_position(42);
+  rollback.mutable_plan()->mutable_rollback()->set_reason("shard 1 lost step 7");
   StepPoint& skipped = curves_.points.emplace_back();
   skipped.position = 9;
   skipped.step = 7;
@@ -137,6 +140,7 @@ TEST_F(SectionsTest, ListsEntriesThatAreNoAppliedStep) {
   skipped.reason = "overflow";
   const std::string html = Html("entries");
   EXPECT_THAT(html, HasSubstr("changed rest.lr=&lt;0.1&gt;"));
+  EXPECT_THAT(html, HasSubstr("rolled back: shard 1 lost step 7"));
   EXPECT_THAT(html, HasSubstr("skipped step 7: overflow"));
   EXPECT_THAT(html, Not(HasSubstr(">41<")));
 }

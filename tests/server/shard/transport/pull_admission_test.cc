@@ -107,11 +107,10 @@ TEST_F(PullAdmissionTest, RequestsHoldBoundedMemory) {
   EXPECT_FALSE(admission_->Open({"b", "one"}, 1, nullptr).ok());
 }
 
-TEST_F(PullAdmissionTest, CutsAMessageThatIsNotReadOnlyWhileOthersWait) {
+TEST_F(PullAdmissionTest, CutsAMessageThatIsNotReadOnceAnotherWaits) {
   Make(1, absl::ZeroDuration());
   const PullId unread = Open("slow");
   ASSERT_TRUE(Begin(unread, "slow"));
-  // Nobody waits for this one, although others are under way.
   const PullId other = Open("fast");
   EXPECT_EQ(admission_->num_messages(), 1u);
   EXPECT_FALSE(Begin(other, "fast"));
