@@ -139,8 +139,9 @@ void StatusFeed::Publish(const std::shared_ptr<PageFacts>& data) {
   } else {
     data->checkpoints_problem = absl::UnavailableError("The list is being read.");
   }
-  data_.Set(std::move(*data));
+  // A reader that has seen these values may ask for the next ones at once.
   asked_ = false;
+  data_.Set(std::move(*data));
 }
 
 void StatusFeed::AskRatios() {

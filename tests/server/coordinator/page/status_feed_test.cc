@@ -30,7 +30,6 @@ class StatusFeedTest : public testing::Test {
     ShardLinkOptions link;
     link.channel = grpc::CreateChannel(kNobody, grpc::InsecureChannelCredentials());
     links_.push_back(std::make_unique<ShardLink>(std::move(link), ShardLinkEvents()));
-    feed_->Touch();
   }
   ~StatusFeedTest() override {
     links_[0]->Shutdown();
@@ -40,6 +39,7 @@ class StatusFeedTest : public testing::Test {
 
   // Asks for new facts and waits for them; null if none come.
   std::shared_ptr<const PageFacts> Next() {
+    feed_->Touch();
     feed_->Tick();
     return feed_->AwaitNext(&version_, SteadyNow() + absl::Minutes(1)) ? feed_->Get() : nullptr;
   }
@@ -73,6 +73,10 @@ TEST_F(StatusFeedTest, GoesOnWhileACheckpointIsRead) {
   while (facts != nullptr && facts->checkpoints_unix_millis == 0) facts = Next();
   ASSERT_NE(facts, nullptr);
   EXPECT_TRUE(facts->checkpoints_problem.ok()) << facts->checkpoints_problem;
+}
+
+TEST_F(StatusFeedTest, IsAskedAgainAsSoonAsValuesAreSeen) {
+  for (int i = 0; i < 2000; ++i) ASSERT_NE(Next(), nullptr) << "after " << i;
 }
 
 TEST_F(StatusFeedTest, KeepsTheFactsOfAMachineThatNoLongerAnswers) {
