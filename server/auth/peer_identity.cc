@@ -1,12 +1,18 @@
 #include "server/auth/peer_identity.h"
 
+#include <arpa/inet.h>
 #include <grpc/grpc_security_constants.h>
+#include <netinet/in.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/text.h"
 
 namespace kaon::auth {
@@ -52,6 +58,22 @@ proto::Identity PeerIdentity(const grpc::ServerContextBase& context) {
 
 std::string PeerName(const proto::Identity& identity) {
   return identity.domain.empty() ? "a caller on this machine" : identity.ToUri();
+}
+
+std::string CallerName(const grpc::ServerContextBase& context) {
+  const std::string peer = context.peer();
+  std::string address = peer.substr(0, peer.rfind(':'));
+  std::string text = absl::StrReplaceAll(address, {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}});
+  text.resize(std::min(text.size(), text.find('%')));
+  in6_addr host;
+  if (absl::StartsWith(text, "ipv6:") && inet_pton(AF_INET6, text.c_str() + 5, &host) == 1 &&
+      !IN6_IS_ADDR_V4MAPPED(&host)) {
+    std::memset(&host.s6_addr[8], 0, 8);
+    char network[INET6_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET6, &host, network, sizeof(network));
+    address = absl::StrCat("ipv6:", network, "/64");
+  }
+  return absl::StrCat(PeerName(PeerIdentity(context)), " at ", address);
 }
 
 absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view job,

@@ -31,6 +31,11 @@ proto::Identity PeerIdentity(const grpc::ServerContextBase& context);
 // Returns the URI of the certificate, or a text that there was none, for logs.
 std::string PeerName(const proto::Identity& identity);
 
+// Returns a text for each identity and address, which is the unit of fairness. It has no port, and
+// only the /64 network of an IPv6 address. Many workers may share a certificate, and one may open
+// many connections.
+std::string CallerName(const grpc::ServerContextBase& context);
+
 // Returns PERMISSION_DENIED naming both jobs, both ranks, or the role if it is not worker.
 absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view job, uint32_t rank);
 

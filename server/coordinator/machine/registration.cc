@@ -114,6 +114,16 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   return differences.substr(0, differences.find('\n'));
 }
 
+std::string RepeatedComparison::FirstDifference(const v1::RegisterBody& registered,
+                                                const v1::JobDefinition& requested) {
+  std::pair<std::string, std::string> both = {registered.SerializeAsString(),
+                                              requested.SerializeAsString()};
+  if (both == equal_) return "";
+  std::string difference = coordinator::FirstDifference(registered, requested);
+  if (difference.empty()) equal_ = std::move(both);
+  return difference;
+}
+
 bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested) {
   v1::JobDefinition same = requested;
   job::SetWorkers(registered.definition(), same);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,6 +29,19 @@ absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body
 // out, and later changes of the job do not matter. Workers are equal if they are those that were
 // registered, or the present ones.
 std::string FirstDifference(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
+
+// Remembers the last two that were equal: each worker of a job but the first gives the same
+// definition, and a comparison takes long.
+class RepeatedComparison {
+ public:
+  // Returns what the function of that name returns.
+  std::string FirstDifference(const v1::RegisterBody& registered,
+                              const v1::JobDefinition& requested);
+
+ private:
+  // Both are serialized.
+  std::pair<std::string, std::string> equal_;
+};
 
 // Returns whether the two differ at most in workers (job/workers.h).
 bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested);

@@ -1,7 +1,6 @@
 // One coordinator as a pure state machine (protocol.md section 2): its phase, the open round and
-// the decision. The parts that it owns know the rest. No I/O, clock or threads; its only randomness
-// is seeded. Owned by CoordinatorServer or the simulator; one thread. Messages may be lost, doubled
-// and reordered.
+// the decision. No I/O, clock or threads; its only randomness is seeded. Owned by CoordinatorServer
+// or the simulator; one thread. Messages may be lost, doubled and reordered.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_STEP_MACHINE_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_STEP_MACHINE_H_
 
@@ -27,6 +26,7 @@
 #include "server/coordinator/machine/membership.h"
 #include "server/coordinator/machine/placement.h"
 #include "server/coordinator/machine/recovery.h"
+#include "server/coordinator/machine/registration.h"
 #include "server/coordinator/machine/requests/admin_requests.h"
 #include "server/coordinator/machine/shared_message.h"
 #include "server/coordinator/machine/status_text.h"
@@ -175,7 +175,7 @@ class StepMachine {
   absl::Status stopped_;
   // Set if it stopped for a loss that a restore ends (Recovery).
   std::optional<LogPoint> restore_above_;
-  // Timeline that ended with the loss of a worker, and why.
+  // Timeline that a lost worker ended, and why.
   std::pair<uint64_t, absl::Status> failure_;
 
   // Number of the newest round at the next position under this ballot; 0 if none was opened.
@@ -183,13 +183,13 @@ class StepMachine {
   v1::StepPlan plan_;
   std::string plan_bytes_;
   Shared<v1::CoordinatorToShard> plan_message_;
-
   Membership membership_;
   WorkerWatch watch_;
   GradNormWatch grad_norms_;
   StepResults results_;
   // Equal registrations that wait until every shard has applied the entry.
   std::set<CallId> registering_;
+  RepeatedComparison comparison_;
   AdminRequests requests_;
   Checkpoints checkpoints_;
   Actions actions_;

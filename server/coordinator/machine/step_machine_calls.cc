@@ -151,7 +151,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
   }
   if (job_.registration) {
-    const std::string difference = FirstDifference(*job_.registration, definition);
+    const std::string difference = comparison_.FirstDifference(*job_.registration, definition);
     if (!difference.empty()) {
       // Errors of the definition come first.
       KAON_RETURN_IF_ERROR(job::CheckJob(definition));

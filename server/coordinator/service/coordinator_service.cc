@@ -1,14 +1,19 @@
 #include "server/coordinator/service/coordinator_service.h"
 
 #include <glog/logging.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/steady_clock.h"
 #include "proto/ballot.h"
+#include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/text.h"
 #include "server/auth/peer_identity.h"
@@ -19,6 +24,11 @@
 namespace kaon::coordinator {
 
 namespace {
+
+// A refused caller that tries again at once would cost nearly as much as an answered one. Each call
+// that is held back keeps its request.
+constexpr absl::Duration kMostHeldBack = absl::Seconds(1);
+constexpr int kMostCallsHeldBack = 32;
 
 absl::Status AuthorizeJob(const grpc::CallbackServerContext& context, absl::string_view job) {
   const proto::Identity identity = auth::PeerIdentity(context);
@@ -43,14 +53,63 @@ CallEnded CoordinatorService::Noting(const grpc::CallbackServerContext* context,
   };
 }
 
+void CoordinatorService::HoldBack(absl::Duration wait, std::function<void()> then) {
+  if (held_back_ >= kMostCallsHeldBack) return then();
+  ++held_back_;
+  auto alarm = std::make_shared<grpc::Alarm>();
+  grpc::Alarm& set = *alarm;
+  set.Set(proto::DeadlineAfter(wait),
+          [this, alarm = std::move(alarm), then = std::move(then)](bool) mutable {
+            // The callback is the only owner of the alarm, and owns it no longer.
+            const std::shared_ptr<grpc::Alarm> last = std::move(alarm);
+            --held_back_;
+            // The service lives until the call has ended.
+            then();
+          });
+}
+
+template <typename Request, typename Answer>
+grpc::ServerUnaryReactor* CoordinatorService::AskCostly(
+    const grpc::CallbackServerContext& context, CallId call, absl::Status authorized,
+    void (StepMachine::*question)(CallId, const Request&), const Request& request,
+    const Answer& answer) {
+  const std::string caller = auth::CallerName(context);
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+    return answer.reactor();
+  }
+  const absl::Duration wait = costly_->Wait(caller, SteadyNow());
+  if (wait > absl::ZeroDuration()) {
+    const absl::Status refusal = absl::UnavailableError(absl::StrCat(
+        "requests about jobs of ", caller,
+        " took too much of the coordinator's time: try again in ", absl::FormatDuration(wait)));
+    HoldBack(std::min(wait, kMostHeldBack), [answer, refusal] { answer.Finish(refusal, ""); });
+    return answer.reactor();
+  }
+  loop_.Submit(
+      call,
+      [question, &request, &loop = loop_, costly = costly_, caller](StepMachine& machine,
+                                                                    CallId call) {
+        const absl::Time start = SteadyNow();
+        // Others of the caller may have run since. It takes the end of the call for a busy server,
+        // and tries again.
+        if (costly->Wait(caller, start) > absl::ZeroDuration()) return loop.Cancel(call);
+        (machine.*question)(call, request);
+        const absl::Time end = SteadyNow();
+        costly->Charge(caller, end - start, end);
+      },
+      answer);
+  return answer.reactor();
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
                                                           const v1::RegisterJobRequest* request,
                                                           v1::JobDescription* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response,
                                                               Noting(context, "RegisterJob"));
-  return Ask(loop_, reactor->call(), AuthorizeJob(*context, request->definition().name()),
-             &StepMachine::Register, *request, answer);
+  return AskCostly(*context, reactor->call(), AuthorizeJob(*context, request->definition().name()),
+                   &StepMachine::Register, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,
@@ -58,8 +117,8 @@ grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext
                                                      v1::JobDescription* response) {
   const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response,
                                                             Noting(context, "GetJob"));
-  return Ask(loop_, loop_.NewCall(), AuthorizeJob(*context, request->job()), &StepMachine::GetJob,
-             *request, answer);
+  return AskCostly(*context, loop_.NewCall(), AuthorizeJob(*context, request->job()),
+                   &StepMachine::GetJob, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerContext* context,

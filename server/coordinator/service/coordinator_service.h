@@ -7,11 +7,17 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/service/call_ended.h"
+#include "server/coordinator/service/costly_calls.h"
 #include "server/monitor/event_counts.h"
 
 namespace kaon::coordinator {
@@ -52,8 +58,20 @@ class CoordinatorService
   // caller's name.
   CallEnded Noting(const grpc::CallbackServerContext* context, absl::string_view method);
 
+  // Asks the machine a question that takes it long, as the caller's share of its time allows.
+  template <typename Request, typename Answer>
+  grpc::ServerUnaryReactor* AskCostly(const grpc::CallbackServerContext& context, CallId call,
+                                      absl::Status authorized,
+                                      void (StepMachine::*question)(CallId, const Request&),
+                                      const Request& request, const Answer& answer);
+
+  // Runs `then` after `wait`, or at once if many calls are held back already.
+  void HoldBack(absl::Duration wait, std::function<void()> then);
+
   MachineLoop& loop_;
   monitor::EventCounts& counts_;
+  std::atomic<int> held_back_{0};
+  const std::shared_ptr<CostlyCalls> costly_ = std::make_shared<CostlyCalls>();
 };
 
 }  // namespace kaon::coordinator

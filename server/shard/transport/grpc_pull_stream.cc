@@ -34,12 +34,6 @@ absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
       absl::StrCat("message of ", bytes.size(), " bytes is not a kaon.v1.PullRequest"));
 }
 
-// Returns a text for each identity and address, without the port: many workers may share a
-// certificate, and one may open many connections.
-std::string PeerKey(const proto::Identity& identity, const std::string& peer) {
-  return absl::StrCat(auth::PeerName(identity), " at ", peer.substr(0, peer.rfind(':')));
-}
-
 }  // namespace
 
 PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& context,
@@ -47,8 +41,7 @@ PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& c
   const proto::Identity identity = auth::PeerIdentity(context);
   std::shared_ptr<PullStream> stream(new PullStream(shard, context, identity));
   stream->self_ = stream;
-  const absl::Status status =
-      stream->Open({PeerKey(identity, context.peer()), context.peer()}, request);
+  const absl::Status status = stream->Open({auth::CallerName(context), context.peer()}, request);
   if (!status.ok()) {
     MutexLock lock(stream->mu_);
     stream->EndLocked(status);

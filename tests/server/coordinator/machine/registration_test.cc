@@ -55,6 +55,20 @@ TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
   EXPECT_THAT(difference, HasSubstr("0.5"));
 }
 
+TEST(RegistrationTest, ARepeatedComparisonRemembersEqualDefinitionsOnly) {
+  RepeatedComparison comparison;
+  v1::JobDefinition other = TestJob();
+  other.mutable_groups(1)->set_lr(0.5);
+  v1::RegisterBody changed = Registered();
+  *changed.mutable_requested()->mutable_groups() = other.groups();
+  *changed.mutable_definition()->mutable_groups(1) = other.groups(1);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(comparison.FirstDifference(Registered(), TestJob()), "");
+    EXPECT_THAT(comparison.FirstDifference(Registered(), other), HasSubstr("groups[1].lr"));
+    EXPECT_THAT(comparison.FirstDifference(changed, TestJob()), HasSubstr("groups[1].lr"));
+  }
+}
+
 // Older builds stored requests with form 3, which left the choice to the shards.
 TEST(RegistrationTest, AStoredFormThatIsNoMoreMeansTheOneOfTheJob) {
   v1::JobDefinition gram = TestJob();
