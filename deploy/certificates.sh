@@ -5,6 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: deploy/certificates.sh DIR [--workers N|any] [--job NAME] [--host HOST]... [--days N] [--ca-dir CA]
+                              [--domain NAME]
                               [--role [NAME=]ROLE[/JOB[/RANK]]]... [--extra NAME=ROLE[/JOB[/RANK]]]...
        deploy/certificates.sh show DIR
 
@@ -19,6 +20,7 @@ Writes PEM files into DIR (created with mode 0700; keys have mode 0600):
   --job NAME      job the worker certificates are bound to (default kaon-train)
   --host HOST     another DNS name or IP address the servers are reached by; 127.0.0.1, ::1 and localhost always are
   --days N        life of the certificates, 1 .. 3650 (default 1)
+  --domain NAME   trust domain (default kaon.local): servers accept certificates of their own domain only
   --ca-dir CA     keep the CA's ca.crt and ca.key in CA, for 3650 days, and use them the next time; without it the CA's
                   key is not kept: nobody can add a certificate later
   --role R        only certificates of these roles, R.crt or NAME.crt: coordinator, shard, admin, reader, worker,
@@ -72,6 +74,7 @@ job=kaon-train
 names=DNS:localhost,IP:127.0.0.1,IP:::1
 days=1
 ca_dir=
+domain=kaon.local
 roles=()
 extras=()
 while [ $# -gt 0 ]; do
@@ -85,6 +88,7 @@ while [ $# -gt 0 ]; do
       shift
       ;;
     --days) days=${2:?--days needs a number}; shift ;;
+    --domain) domain=${2:?--domain needs a name}; shift ;;
     --ca-dir) ca_dir=${2:?--ca-dir needs a directory}; shift ;;
     --role) roles+=("${2:?--role needs ROLE or NAME=ROLE}"); shift ;;
     --extra) extras+=("${2:?--extra needs NAME=ROLE}"); shift ;;
@@ -97,6 +101,7 @@ done
 [ -n "$dir" ] || die "no directory given; see --help"
 [[ $workers =~ ^([0-9]+|any)$ ]] || die "--workers $workers is neither a number nor any"
 [[ $job =~ ^[a-z0-9-]{1,63}$ ]] || die "--job $job does not fit [a-z0-9-]{1,63}"
+[[ $domain =~ ^[a-z0-9._-]{1,253}$ ]] || die "--domain $domain does not fit [a-z0-9._-]{1,253}"
 [[ $days =~ ^[1-9][0-9]{0,3}$ && $days -le 3650 ]] || die "--days $days is not 1 .. 3650"
 for role in ${roles[@]+"${roles[@]}"}; do
   [[ ${role#*=} =~ ^(coordinator|shard|admin|reader|worker(/[a-z0-9-]{1,63}(/(0|[1-9][0-9]*))?)?)$ ]] ||
@@ -153,7 +158,7 @@ issue() {
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
 extendedKeyUsage = $usage
-subjectAltName = URI:spiffe://kaon.local/kaon/$path${san:+,$san}
+subjectAltName = URI:spiffe://$domain/kaon/$path${san:+,$san}
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 TEXT

@@ -149,7 +149,7 @@ absl::Status CheckChain(const kaon::TlsFiles& files, const std::vector<Certifica
                FaultOf(verification.get(), files.ca));
 }
 
-absl::Status CheckUse(const std::string& path, X509* certificate, const CertificateUse& use) {
+absl::StatusOr<proto::Identity> IdentityOf(const std::string& path, X509* certificate) {
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   std::vector<std::string> uris;
@@ -163,16 +163,19 @@ absl::Status CheckUse(const std::string& path, X509* certificate, const Certific
   if (uris.size() != 1) {
     return Fault("certificate", path, absl::StrCat("has ", uris.size(), " URI names, must have 1"));
   }
-  const absl::StatusOr<proto::Identity> identity = proto::ParseIdentity(uris[0]);
-  if (!identity.ok()) {
-    return Fault("certificate", path, absl::StrCat("names no role: ", identity.status().message()));
-  }
-  if (std::find(use.roles.begin(), use.roles.end(), identity->role) == use.roles.end()) {
+  absl::StatusOr<proto::Identity> identity = proto::ParseIdentity(uris[0]);
+  if (identity.ok()) return identity;
+  return Fault("certificate", path, absl::StrCat("names no role: ", identity.status().message()));
+}
+
+absl::Status CheckUse(const std::string& path, X509* certificate, const CertificateUse& use) {
+  KAON_ASSIGN_OR_RETURN(const proto::Identity identity, IdentityOf(path, certificate));
+  if (std::find(use.roles.begin(), use.roles.end(), identity.role) == use.roles.end()) {
     const auto append = [](std::string* out, proto::Role role) {
       absl::StrAppend(out, proto::NameOf(role));
     };
     return Fault("certificate", path,
-                 absl::StrCat("is for role ", proto::NameOf(identity->role), ", must be for ",
+                 absl::StrCat("is for role ", proto::NameOf(identity.role), ", must be for ",
                               absl::StrJoin(use.roles, " or ", append)));
   }
   if (use.serves && X509_check_purpose(certificate, X509_PURPOSE_SSL_SERVER, 0) != 1) {
@@ -231,6 +234,14 @@ absl::StatusOr<std::string> CheckCertificates(const kaon::TlsFiles& files,
   KAON_RETURN_IF_ERROR(CheckChain(files, cas, chain, at));
   KAON_RETURN_IF_ERROR(CheckUse(files.certificate, certificate, use));
   return ExpiryWarning(files.certificate, certificate, at);
+}
+
+absl::StatusOr<std::string> TrustDomain(const std::string& certificate_file) {
+  const ErrorMark mark;
+  KAON_ASSIGN_OR_RETURN(const std::vector<Certificate> chain,
+                        ReadCertificates("certificate", certificate_file));
+  const absl::StatusOr<proto::Identity> identity = IdentityOf(certificate_file, chain[0].get());
+  return identity.ok() ? identity->domain : "";
 }
 
 }  // namespace kaon::client

@@ -38,6 +38,10 @@ absl::StatusOr<std::string> CheckCertificates(const kaon::TlsFiles& files,
                                               const CertificateUse& use,
                                               std::optional<absl::Time> at = std::nullopt);
 
+// Returns the trust domain of the first certificate in the file; "" if it names no identity, which
+// every server refuses. Errors as CheckCertificates.
+absl::StatusOr<std::string> TrustDomain(const std::string& certificate_file);
+
 }  // namespace kaon::client
 
 #endif  // KAON_CLIENT_TRANSPORT_CERTIFICATE_CHECK_H_

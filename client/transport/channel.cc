@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/transport/certificate_check.h"
 #include "client/transport/certificate_files.h"
 #include "client/transport/loopback.h"
 #include "proto/grpc_limits.h"
@@ -52,12 +53,13 @@ bool NamesHost(const grpc::experimental::TlsCustomVerificationCheckRequest& requ
   return false;
 }
 
-// Checks the role and the host after OpenSSL has checked the chain and the key usage. Owned by the
-// credentials.
+// Checks the trust domain, the role and the host after OpenSSL has checked the chain and the key
+// usage. Owned by the credentials.
 class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
  public:
-  RoleVerifier(proto::Role expected, std::string host)
-      : expected_(expected), host_(std::move(host)) {}
+  // An empty domain is not checked.
+  RoleVerifier(proto::Role expected, std::string host, std::string domain)
+      : expected_(expected), host_(std::move(host)), domain_(std::move(domain)) {}
 
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> callback, grpc::Status* sync_status) override {
@@ -84,6 +86,10 @@ class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
                                                      proto::NameOf(identity.role), ", expecting ",
                                                      proto::NameOf(expected_)));
     }
+    if (!domain_.empty() && identity.domain != domain_) {
+      return absl::UnauthenticatedError(
+          absl::StrCat("server is of trust domain ", identity.domain, ", expecting ", domain_));
+    }
     if (!NamesHost(request, host_)) {
       return absl::UnauthenticatedError(
           absl::StrCat("server certificate does not name the host ", host_));
@@ -93,11 +99,13 @@ class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
 
   const proto::Role expected_;
   const std::string host_;
+  const std::string domain_;
 };
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const std::string& host, const kaon::TlsFiles& tls, proto::Role expected_server) {
   KAON_ASSIGN_OR_RETURN(const auto provider, WatchFiles(tls));
+  KAON_ASSIGN_OR_RETURN(const std::string domain, TrustDomain(tls.certificate));
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider);
   options.watch_root_certs();
@@ -106,7 +114,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   // gRPC's check per call only knows names; RoleVerifier checks the host itself.
   options.set_check_call_host(false);
   options.set_certificate_verifier(
-      grpc::experimental::ExternalCertificateVerifier::Create<RoleVerifier>(expected_server, host));
+      grpc::experimental::ExternalCertificateVerifier::Create<RoleVerifier>(expected_server, host,
+                                                                            domain));
   return grpc::experimental::TlsCredentials(options);
 }
 

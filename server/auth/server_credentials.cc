@@ -30,8 +30,10 @@ namespace {
 // Runs for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
-  MethodAuthorizer(OnRefused on_refused, OnCall on_call)
-      : on_refused_(std::move(on_refused)), on_call_(std::move(on_call)) {}
+  MethodAuthorizer(std::shared_ptr<PeerPolicy> policy, OnRefused on_refused, OnCall on_call)
+      : policy_(std::move(policy)),
+        on_refused_(std::move(on_refused)),
+        on_call_(std::move(on_call)) {}
 
   // Process only looks up values, so it may run on gRPC's thread.
   bool IsBlocking() const override { return false; }
@@ -48,14 +50,18 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   }
 
  private:
-  static absl::Status Authorize(const InputMetadata& metadata, const grpc::AuthContext& context) {
+  absl::Status Authorize(const InputMetadata& metadata, const grpc::AuthContext& context) {
     const auto path = metadata.find(":path");
     if (path == metadata.end()) return absl::PermissionDeniedError("call names no method");
     KAON_ASSIGN_OR_RETURN(const proto::Identity identity, CertificateIdentity(context));
+    const PeerPolicy::CertificatePtr certificate = policy_->CertificateOf(context);
+    if (certificate == nullptr) return absl::UnauthenticatedError("certificate cannot be read");
+    KAON_RETURN_IF_ERROR(policy_->CheckCall(*certificate));
     return AuthorizeMethod(identity.role,
                            absl::string_view(path->second.data(), path->second.size()));
   }
 
+  const std::shared_ptr<PeerPolicy> policy_;
   const OnRefused on_refused_;
   const OnCall on_call_;
 };
@@ -87,11 +93,12 @@ absl::Status CheckServerTls(const v1::TlsConfig& tls, absl::string_view listen, 
       .roles = {role}, .serves = true, .calls = role == proto::Role::kCoordinator};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(FilesOf(tls), use));
   LOG_IF(WARNING, !warning.empty()) << warning;
-  return absl::OkStatus();
+  return PeerPolicy::Create(tls).status();
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused, OnCall on_call) {
+    const v1::TlsConfig& tls, absl::string_view listen, std::shared_ptr<PeerPolicy> policy,
+    OnRefused on_refused, OnCall on_call) {
   KAON_ASSIGN_OR_RETURN(const bool secured, IsSecured(tls, listen));
   if (!secured) return grpc::InsecureServerCredentials();
   KAON_ASSIGN_OR_RETURN(const auto provider, client::WatchFiles(FilesOf(tls)));
@@ -101,8 +108,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(
-      std::make_shared<MethodAuthorizer>(std::move(on_refused), std::move(on_call)));
+  credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>(
+      std::move(policy), std::move(on_refused), std::move(on_call)));
   return credentials;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/identity.h"
+#include "server/auth/peer_policy.h"
 
 namespace kaon::auth {
 
@@ -29,15 +30,15 @@ using OnCall = std::function<void()>;
 
 // Creates credentials for mutual TLS that check every method against the table of
 // authorization_matrix.h. A caller without a certificate of the CA fails in the handshake. A caller
-// without an identity gets UNAUTHENTICATED, and one with the wrong role PERMISSION_DENIED. Changed
-// files are reloaded within seconds.
+// without an identity gets UNAUTHENTICATED, as one whom `policy` refuses, and one with the wrong
+// role gets PERMISSION_DENIED. Changed files are reloaded within seconds.
 // Without certificates the port is plaintext on loopback only, and every method is open.
 //   INVALID_ARGUMENT     `listen` is not host:port, or only some of the three files are named
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
-    OnCall on_call = nullptr);
+    const v1::TlsConfig& tls, absl::string_view listen, std::shared_ptr<PeerPolicy> policy,
+    OnRefused on_refused = nullptr, OnCall on_call = nullptr);
 
 // Checks the address and the files that a server of `role` starts with. Logs a warning if its
 // certificate expires soon. Errors: CreateServerCredentials and client::CheckCertificates.

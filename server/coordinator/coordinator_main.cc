@@ -22,6 +22,8 @@ kaon::config::CommandLine Describe() {
       {"tls.ca_file", "PEM file of the cluster's CA"},
       {"tls.certificate_file", "PEM file of this coordinator's certificate"},
       {"tls.private_key_file", "PEM file of its private key"},
+      {"tls.deny_file", "identities and serial:HEX to refuse, one a line; read again (none)"},
+      {"tls.crl_dir", "directory of revocation lists of the CA in PEM; read again (none)"},
       {"shards", "host:port of every shard, comma-separated; the order must never change"},
       {"advertise", "host:port at which workers reach this coordinator, if not listen"},
       {"heartbeat_ms", "interval of heartbeats to the shards, milliseconds (100)"},

@@ -25,6 +25,7 @@
 #include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/config/server_log.h"
+#include "server/listener/secured_port.h"
 #include "server/monitor/metrics/http_settings.h"
 #include "server/process/standard_services.h"
 
@@ -245,9 +246,8 @@ absl::Status CoordinatorServer::Listen() {
       std::make_unique<process::ProcessService>("kaon-coordinator", config_, counts_);
   process::EnableStandardServices();
   grpc::ServerBuilder builder;
-  auth::HardenServer(builder);
-  KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config_.listen(), counts_));
-  listener_->AddTo(builder, std::move(credentials));
+  KAON_ASSIGN_OR_RETURN(
+      listener_, listener::AddSecuredPort(builder, config_.tls(), config_.listen(), counts_));
   builder.RegisterService(coordinator_service_.get());
   builder.RegisterService(admin_service_.get());
   builder.RegisterService(process_service_.get());

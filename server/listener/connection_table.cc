@@ -104,13 +104,49 @@ bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
   if (namesake != unknown_.end()) Cut(namesake->second);
   proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) return false;
-  connections_.push_back({fd, CookieOf(fd), peer, now, std::move(duplicate)});
+  connections_.push_back(
+      {fd, CookieOf(fd), peer, now, std::move(duplicate), /*certificate=*/nullptr});
   unknown_[peer.name] = std::prev(connections_.end());
   ++by_address_[peer.address];
   return true;
 }
 
-void ConnectionTable::MarkKnown(const std::string& name) { EndUnknown(name); }
+void ConnectionTable::MarkKnown(const std::string& name,
+                                std::shared_ptr<const auth::PeerCertificate> certificate) {
+  const auto found = unknown_.find(name);
+  if (found == unknown_.end()) return;
+  found->second->certificate = std::move(certificate);
+  EndUnknown(name);
+}
+
+std::vector<CertifiedConnection> ConnectionTable::Certified() const {
+  std::vector<CertifiedConnection> certified;
+  for (const Connection& connection : connections_) {
+    if (!connection.live || connection.certificate == nullptr) continue;
+    certified.push_back({connection.cookie, connection.certificate});
+  }
+  return certified;
+}
+
+bool ConnectionTable::End(uint64_t id) {
+  const auto found = std::find_if(
+      connections_.begin(), connections_.end(),
+      [id](const Connection& connection) { return connection.cookie == id && connection.live; });
+  if (found == connections_.end()) return false;
+  // The owner may have closed its descriptor meanwhile, and another file may have the number. A
+  // duplicate stays what it is.
+  const proto::Descriptor duplicate(fcntl(found->fd, F_DUPFD_CLOEXEC, 0));
+  if (!duplicate.valid() || CookieOf(duplicate.get()) != id) return false;
+  // A connection that is dissolved has nothing left to read, unlike one that is only shut down.
+  sockaddr nobody = {};
+  nobody.sa_family = AF_UNSPEC;
+  connect(duplicate.get(), &nobody, sizeof(nobody));
+  shutdown(duplicate.get(), SHUT_RDWR);
+  if (found->duplicate.valid()) EndUnknown(found->peer.name);
+  found->live = false;
+  Leave(found->peer);
+  return true;
+}
 
 void ConnectionTable::EndUnknown(const std::string& name) {
   const auto found = unknown_.find(name);

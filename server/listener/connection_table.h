@@ -1,6 +1,7 @@
 // Decides which connections of one listener stay. An unknown peer has made no authorized call yet.
 // Unknown peers are few and short-lived: a newer one replaces the oldest one of the address that
-// has most. Known peers are never cut. Used by one thread at a time, or under the owner's lock.
+// has most. Known peers end only on request, as a PolicyThread makes it. Used by one thread at a
+// time, or under the owner's lock.
 #ifndef KAON_SERVER_LISTENER_CONNECTION_TABLE_H_
 #define KAON_SERVER_LISTENER_CONNECTION_TABLE_H_
 
@@ -8,11 +9,14 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/descriptor.h"
+#include "server/auth/peer_certificate.h"
 
 struct sockaddr_storage;
 
@@ -30,6 +34,12 @@ Peer PeerOf(const sockaddr_storage& address);
 
 // Returns Peer::name for a string of grpc::ServerContext::peer().
 std::string PeerName(absl::string_view grpc_peer);
+
+// A connection of a known peer; `id` is for End.
+struct CertifiedConnection {
+  uint64_t id;
+  std::shared_ptr<const auth::PeerCertificate> certificate;
+};
 
 class ConnectionTable {
  public:
@@ -56,11 +66,19 @@ class ConnectionTable {
   // Adds the connection `fd`, which its owner may close at any time. Returns false if the address
   // has too many connections or no descriptor is left; the caller must then close `fd`.
   bool Add(int fd, const Peer& peer, absl::Time now);
-  // Call it when the peer of that name has made an authorized call.
-  void MarkKnown(const std::string& name);
+  bool IsUnknown(const std::string& name) const { return unknown_.count(name) > 0; }
+  // Call it when the peer of that name has made an authorized call. The certificate is null without
+  // TLS.
+  void MarkKnown(const std::string& name,
+                 std::shared_ptr<const auth::PeerCertificate> certificate = nullptr);
+  // Returns the live connections of known peers with certificates.
+  std::vector<CertifiedConnection> Certified() const;
   // Cuts unknown peers older than unknown_lifetime. Forgets connections that their owner has
   // closed.
   void Sweep(absl::Time now);
+  // Ends the connection CertifiedConnection::id and discards what it has sent. Returns false if it
+  // is gone already, or no descriptor is free. It does not count as cut.
+  bool End(uint64_t id);
 
   size_t num_connections() const { return connections_.size(); }
   size_t num_unknown() const { return unknown_.size(); }
@@ -77,6 +95,8 @@ class ConnectionTable {
     // Open while the peer is unknown. Shut this one down: the owner may have closed its own
     // descriptor.
     proto::Descriptor duplicate;
+    // The certificate of the peer, once it is known.
+    std::shared_ptr<const auth::PeerCertificate> certificate;
     // Not cut, so still counted for its address.
     bool live = true;
   };

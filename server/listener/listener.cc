@@ -26,6 +26,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/listener/port_owner.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::listener {
 
@@ -170,8 +171,17 @@ class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFacto
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     const std::string name = PeerName(info->server_context()->peer());
+    {
+      MutexLock lock(listener_.mu_);
+      if (!listener_.table_.has_value() || !listener_.table_->IsUnknown(name)) return nullptr;
+    }
+    auth::PeerPolicy::CertificatePtr certificate;
+    const std::shared_ptr<const grpc::AuthContext> context = info->server_context()->auth_context();
+    if (listener_.policy_ != nullptr && context != nullptr) {
+      certificate = listener_.policy_->CertificateOf(*context);
+    }
     MutexLock lock(listener_.mu_);
-    if (listener_.table_.has_value()) listener_.table_->MarkKnown(name);
+    listener_.table_->MarkKnown(name, std::move(certificate));
     return nullptr;
   }
 
@@ -206,7 +216,9 @@ size_t Listener::num_unknown() const {
 }
 
 void Listener::AddTo(grpc::ServerBuilder& builder,
-                     std::shared_ptr<grpc::ServerCredentials> credentials) {
+                     std::shared_ptr<grpc::ServerCredentials> credentials,
+                     std::shared_ptr<auth::PeerPolicy> policy) {
+  policy_ = std::move(policy);
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       std::move(credentials));
@@ -227,11 +239,33 @@ absl::Status Listener::Start(size_t reserve, bool tls) {
   options.address = Reachable(address);
   options.tls = tls;
   watchdog_.emplace(std::move(options));
+  if (policy_ == nullptr) return absl::OkStatus();
+  PolicyThread::Options policy;
+  policy.policy = policy_;
+  policy.connections = [this] {
+    MutexLock lock(mu_);
+    return table_->Certified();
+  };
+  policy.end = [this](const std::vector<uint64_t>& connections) { return End(connections); };
+  policy.now = monitor::WallNow;
+  policy_thread_.emplace(std::move(policy));
   return absl::OkStatus();
+}
+
+size_t Listener::End(const std::vector<uint64_t>& connections) {
+  size_t ended = 0;
+  MutexLock lock(mu_);
+  for (const uint64_t id : connections) {
+    if (!table_->End(id)) continue;
+    ++ended;
+    counts_.Add(monitor::Event::kConnectionEnded);
+  }
+  return ended;
 }
 
 void Listener::Stop() {
   watchdog_.reset();
+  policy_thread_.reset();
   {
     MutexLock lock(mu_);
     if (stopped_) return;

@@ -21,8 +21,10 @@
 #include "absl/status/statusor.h"
 #include "kernels/mutex.h"
 #include "proto/descriptor.h"
+#include "server/auth/peer_policy.h"
 #include "server/listener/connection_table.h"
 #include "server/listener/listener_watchdog.h"
+#include "server/listener/policy_thread.h"
 #include "server/monitor/event_counts.h"
 
 namespace kaon::listener {
@@ -43,8 +45,10 @@ class Listener {
   // Returns the number of connections whose peer has made no authorized call yet.
   size_t num_unknown() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Makes the server get its connections here and report each authorized call.
-  void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials);
+  // Makes the server get its connections here and report each authorized call. Connections whose
+  // certificate `policy` no longer accepts are cut within a second; null without certificates.
+  void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials,
+             std::shared_ptr<auth::PeerPolicy> policy);
 
   // Begins to accept; call it once the server is started. Keeps `reserve` descriptors, in addition
   // to those open now, for files and outgoing connections. `tls` tells the watchdog whether the
@@ -64,6 +68,8 @@ class Listener {
   bool AcceptOne(int socket);
   // Returns false if the caller must close the connection.
   bool Admit(int fd, const sockaddr_storage& address);
+  // Returns how many of them it has ended.
+  size_t End(const std::vector<uint64_t>& connections) ABSL_LOCKS_EXCLUDED(mu_);
   void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::vector<proto::Descriptor> sockets_;
@@ -71,6 +77,7 @@ class Listener {
   const proto::Descriptor wake_;
   monitor::EventCounts& counts_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::shared_ptr<auth::PeerPolicy> policy_;
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
@@ -80,6 +87,8 @@ class Listener {
 
   std::thread thread_;
   std::optional<ListenerWatchdog> watchdog_;
+  // Absent without certificates.
+  std::optional<PolicyThread> policy_thread_;
 };
 
 }  // namespace kaon::listener

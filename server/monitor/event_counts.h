@@ -30,6 +30,7 @@ namespace kaon::monitor {
   EVENT(kCheckpointCreated, "checkpoint_created", kNothing)          \
   EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \
   EVENT(kConnectionCut, "connection_cut", kNothing)                  \
+  EVENT(kConnectionEnded, "connection_ended", kNothing)              \
   EVENT(kConnectionRefused, "connection_refused", kNothing)          \
   EVENT(kControlRefused, "control_refused", kReason)                 \
   EVENT(kDamagedFileSkipped, "damaged_file_skipped", kNothing)       \

@@ -22,6 +22,8 @@ std::vector<kaon::config::Flag> Flags() {
       {"tls.ca_file", "PEM file of the cluster's CA"},
       {"tls.certificate_file", "PEM file of this shard's certificate"},
       {"tls.private_key_file", "PEM file of its private key"},
+      {"tls.deny_file", "identities and serial:HEX to refuse, one a line; read again (none)"},
+      {"tls.crl_dir", "directory of revocation lists of the CA in PEM; read again (none)"},
       {"data_dir", "private directory (0700) for the journal, or the incarnation marker"},
       {"durability",
        "journal: a restarted shard is as it was; interval(K): the job is rolled back, K steps at "

@@ -39,6 +39,7 @@
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
+#include "server/listener/secured_port.h"
 #include "server/monitor/metrics/http_settings.h"
 #include "server/process/standard_services.h"
 #include "server/shard/snapshot/directory_claim.h"
@@ -433,14 +434,13 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   process_service_ = std::make_unique<process::ProcessService>("kaon-shard", config_, counts_);
   process::EnableStandardServices();
   grpc::ServerBuilder builder;
-  auth::HardenServer(builder);
   // A last fuse. Any client with a certificate may send messages of a registration's size. gRPC as
   // a whole stops reading before they exhaust the memory of the process.
   grpc::ResourceQuota quota("kaon-shard");
   quota.Resize(config.staging_bytes() + config::kTransportBytes);
   builder.SetResourceQuota(quota);
-  KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config.listen(), counts_));
-  listener_->AddTo(builder, std::move(credentials));
+  KAON_ASSIGN_OR_RETURN(listener_,
+                        listener::AddSecuredPort(builder, config.tls(), config.listen(), counts_));
   builder.RegisterService(data_service_.get());
   builder.RegisterService(local_service_.get());
   builder.RegisterService(nccl_service_.get());

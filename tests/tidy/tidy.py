@@ -46,7 +46,7 @@ SERVER_FOLDERS = {
     "auth": {"auth"},
     "config": {"config"},
     "monitor": {"config", "monitor"},
-    "listener": {"listener", "monitor"},
+    "listener": {"auth", "listener", "monitor"},
     "process": {"auth", "config", "monitor", "process"},
     "admin_cli": {"disk", "checkpoint", "config", "monitor", "admin_cli", "preflight"},
     "preflight": {"config", "coordinator", "preflight", "shard"},

@@ -24,8 +24,10 @@ grpc::ServerUnaryReactor* SecuredServer::ShardControl::DescribeShard(
 }
 
 SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
+  const auto policy = auth::PeerPolicy::Create(tls);
+  CHECK(policy.ok()) << policy.status();
   auto credentials = auth::CreateServerCredentials(
-      tls, listen,
+      tls, listen, *policy,
       [this](const std::string& peer, const absl::Status& refusal) {
         MutexLock lock(mu_);
         last_refused_ = peer + ": " + std::string(refusal.message());
@@ -37,7 +39,7 @@ SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen
   auto bound = listener::Listener::Bind(listen, counts_);
   CHECK(bound.ok()) << bound.status();
   listener_ = *std::move(bound);
-  listener_->AddTo(builder, *credentials);
+  listener_->AddTo(builder, *credentials, *policy);
   builder.RegisterService(&shard_data_);
   builder.RegisterService(&shard_control_);
   builder.RegisterService(&coordinator_);

@@ -135,9 +135,52 @@ TEST_F(ServerCredentialsTest, RefusesPlaintextCaller) {
   EXPECT_EQ(CallEmpty(channel, kDescribe).error_code(), grpc::UNAVAILABLE);
 }
 
+TEST(PeerPolicyOfServerTest, EndsOpenConnectionsOfADeniedIdentityAndLeavesOthers) {
+  const testing::Certificates certificates("");
+  v1::TlsConfig tls = certificates.Server("shard");
+  tls.set_deny_file(certificates.directory() + "/denied");
+  std::ofstream(tls.deny_file()) << "# nobody yet\n";
+  testing::SecuredServer server(tls);
+  const auto connect = [&](const char* name) {
+    return *client::CreateChannel(server.address(), certificates.Client(name), Role::kShard);
+  };
+  // A worker may not describe a shard, but it may wait for its health.
+  const std::string health = "/grpc.health.v1.Health/Check";
+  const auto stolen = connect("worker-0");
+  const auto honest = connect("coordinator");
+  ASSERT_NE(CallEmpty(stolen, health).error_code(), grpc::UNAUTHENTICATED);
+  ASSERT_TRUE(CallEmpty(honest, kDescribe).ok());
+  ASSERT_EQ(stolen->GetState(false), GRPC_CHANNEL_READY);
+
+  std::ofstream(tls.deny_file()) << "spiffe://kaon.local/kaon/worker/kaon-train  # stolen\n";
+  // The open connection ends, although it is idle.
+  ASSERT_TRUE(stolen->WaitForStateChange(
+      GRPC_CHANNEL_READY, std::chrono::system_clock::now() + std::chrono::seconds(20)));
+  const grpc::Status status = CallEmpty(stolen, health);
+  EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
+  EXPECT_NE(status.error_message().find("denied by line 1 of "), std::string::npos)
+      << status.error_message();
+  EXPECT_EQ(honest->GetState(false), GRPC_CHANNEL_READY);
+  EXPECT_TRUE(CallEmpty(honest, kDescribe).ok());
+}
+
+TEST(PeerPolicyOfServerTest, ServersAndCallersAcceptTheirOwnTrustDomainOnly) {
+  const std::string ca = ::testing::TempDir() + "/ca_of_two_domains";
+  const testing::Certificates here("--ca-dir " + ca);
+  const testing::Certificates there("--domain elsewhere --ca-dir " + ca);
+  const testing::SecuredServer server(here.Server("shard"));
+  const auto call = [&](const kaon::TlsFiles& tls) {
+    return CallEmpty(*client::CreateChannel(server.address(), tls, Role::kShard), kDescribe);
+  };
+  EXPECT_TRUE(call(here.Client("coordinator")).ok());
+  // The caller already refuses the server.
+  EXPECT_EQ(call(there.Client("coordinator")).error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(server.described(), 1);
+}
+
 TEST(CreateServerCredentialsTest, RefusesPlaintextOffLoopback) {
   for (const char* listen : {"0.0.0.0:0", "[::]:0", "10.0.0.1:443", "example.org:1"}) {
-    EXPECT_EQ(CreateServerCredentials({}, listen).status().code(),
+    EXPECT_EQ(CreateServerCredentials({}, listen, nullptr).status().code(),
               absl::StatusCode::kFailedPrecondition)
         << listen;
   }
@@ -146,7 +189,7 @@ TEST(CreateServerCredentialsTest, RefusesPlaintextOffLoopback) {
 TEST(CreateServerCredentialsTest, RefusesHalfASetOfFiles) {
   v1::TlsConfig tls;
   tls.set_ca_file("ca.crt");
-  EXPECT_EQ(CreateServerCredentials(tls, "127.0.0.1:0").status().code(),
+  EXPECT_EQ(CreateServerCredentials(tls, "127.0.0.1:0", nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -155,14 +198,14 @@ TEST(CreateServerCredentialsTest, NamesTheFileThatCannotBeRead) {
   tls.set_ca_file("/nonexistent/ca.crt");
   tls.set_certificate_file("/nonexistent/x.crt");
   tls.set_private_key_file("/nonexistent/x.key");
-  const absl::Status status = CreateServerCredentials(tls, "127.0.0.1:0").status();
+  const absl::Status status = CreateServerCredentials(tls, "127.0.0.1:0", nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(status.message(), "tls ca file '/nonexistent/ca.crt' cannot be read");
 }
 
 TEST(CreateServerCredentialsTest, RefusesListenWithoutPort) {
   for (const char* listen : {"", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:x", "unix:/tmp/s:1"}) {
-    EXPECT_EQ(CreateServerCredentials({}, listen).status().code(),
+    EXPECT_EQ(CreateServerCredentials({}, listen, nullptr).status().code(),
               absl::StatusCode::kInvalidArgument)
         << listen;
   }

@@ -71,6 +71,33 @@ TEST_F(ConnectionTableTest, NeverCutsAKnownPeer) {
   EXPECT_EQ(table_.num_unknown(), 0u);
 }
 
+TEST_F(ConnectionTableTest, EndsNoOtherConnectionThatHasTheDescriptorNow) {
+  Pair& first = Connect("a");
+  const int fd = first.server.get();
+  table_.MarkKnown(first.peer.name, std::make_shared<auth::PeerCertificate>());
+  const uint64_t id = table_.Certified()[0].id;
+  Close(first);
+  const Pair& second = Connect("b");
+  ASSERT_EQ(second.server.get(), fd);
+  EXPECT_FALSE(table_.End(id));
+  EXPECT_FALSE(IsCut(second));
+}
+
+TEST_F(ConnectionTableTest, NamesTheConnectionsOfKnownPeersWithCertificates) {
+  const auto certificate = std::make_shared<auth::PeerCertificate>();
+  Pair& certified = Connect("a");
+  table_.MarkKnown(certified.peer.name, certificate);
+  table_.MarkKnown(Connect("b").peer.name);
+  EXPECT_TRUE(table_.IsUnknown(Connect("c").peer.name));
+  const std::vector<CertifiedConnection> named = table_.Certified();
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].certificate, certificate);
+  EXPECT_TRUE(table_.End(named[0].id));
+  EXPECT_TRUE(IsCut(certified));
+  EXPECT_FALSE(table_.End(named[0].id));
+  EXPECT_TRUE(table_.Certified().empty());
+}
+
 TEST_F(ConnectionTableTest, CutsUnknownPeersAfterTenSeconds) {
   const Pair& early = Connect("a");
   now_ += absl::Seconds(9);
