@@ -38,6 +38,7 @@ kaon::config::CommandLine Describe() {
       {"metrics_token_file", "file with the bearer token of that address"},
       {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
+      {"audit_file", "append admin acts and refused calls to this file, as JSON lines (none)"},
       {"log_format", "text, or json: one object a line (text)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {

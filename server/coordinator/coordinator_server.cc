@@ -135,6 +135,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Prepare(
   KAON_RETURN_IF_ERROR(
       config::CheckDirectory("checkpoint_dir", complete.checkpoint_dir(), R_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("audit_file", complete.audit_file()));
   KAON_RETURN_IF_ERROR(metrics::CheckHttpSettings(metrics::HttpSettingsOf(complete)));
   KAON_RETURN_IF_ERROR(server->Connect());
   return server;
@@ -230,13 +231,10 @@ void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
 }
 
 absl::Status CoordinatorServer::Listen() {
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(
-                            config_.tls(), config_.listen(),
-                            [this](const std::string& peer, const absl::Status& refusal) {
-                              monitor::NoteUnauthorized(counts_, peer, refusal);
-                            },
-                            [this] { counts_.Add(monitor::Event::kCall); }));
+  if (!config_.audit_file().empty()) {
+    KAON_ASSIGN_OR_RETURN(audit_, monitor::AuditLog::Open(config_.audit_file()));
+    counts_.set_audit(audit_.get());
+  }
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   queries_ = std::make_unique<ClusterQueries>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),

@@ -22,6 +22,7 @@
 #include "server/coordinator/service/coordinator_service.h"
 #include "server/coordinator/shard_link.h"
 #include "server/listener/listener.h"
+#include "server/monitor/audit_log.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/process/process_service.h"
@@ -66,6 +67,8 @@ class CoordinatorServer {
   v1::CoordinatorConfig config_;
   std::string address_;
   int port_ = 0;
+  // Null without audit_file.
+  std::unique_ptr<monitor::AuditLog> audit_;
   monitor::EventCounts counts_;
   // Health of the service that workers call.
   monitor::ServiceHealth health_{v1::Coordinator::service_full_name()};

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "server/config/log_facts.h"
+#include "server/monitor/audit_log.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::monitor {
 
@@ -75,6 +77,7 @@ std::string ForLog(const absl::Status& status) {
 
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
   counts.Add(Event::kCallUnauthorized);
+  if (counts.audit() != nullptr) counts.audit()->Refusal(peer, refusal, WallNow());
   const config::LogPeer from(peer);
   LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << ForLog(refusal);
 }
@@ -95,6 +98,7 @@ void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view
   } else {
     counts.Add(Event::kAdminRefused, result.code());
   }
+  if (counts.audit() != nullptr) counts.audit()->Act(peer, act, result, WallNow());
   const config::LogPeer from(peer);
   LOG(INFO) << peer << ": " << act << ": " << ForLog(result);
 }

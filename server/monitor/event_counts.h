@@ -18,6 +18,8 @@
 
 namespace kaon::monitor {
 
+class AuditLog;
+
 // EVENT(enumerator, name, suffix). Counts are kept per suffix of the name: nothing, the canonical
 // code of the refusal, or its RefusalReason.
 // clang-format off
@@ -67,6 +69,11 @@ enum class Transfer { kPushed, kPulled };
 
 class EventCounts {
  public:
+  // Makes NoteAdminAct and NoteUnauthorized also record there. Set it before other threads start;
+  // null, as at first, records nothing. Not owned.
+  void set_audit(AuditLog* audit) { audit_ = audit; }
+  AuditLog* audit() const { return audit_; }
+
   // Counts bytes of tensors, by any transport.
   void AddBytes(Transfer transfer, uint64_t bytes) {
     bytes_[static_cast<size_t>(transfer)].fetch_add(bytes, std::memory_order_relaxed);
@@ -94,6 +101,7 @@ class EventCounts {
 
   void AddApart(Event event, size_t apart);
 
+  AuditLog* audit_ = nullptr;
   // Relaxed atomics: no other memory depends on their order.
   std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
   std::array<std::atomic<uint64_t>, 2> bytes_{};

@@ -1,5 +1,5 @@
-// The time of day, for people. It decides nothing: durations and deadlines use SteadyNow. Any
-// thread.
+// The time of day, for people and for the dates in certificates. Durations and deadlines use
+// SteadyNow. Any thread.
 #ifndef KAON_SERVER_MONITOR_WALL_CLOCK_H_
 #define KAON_SERVER_MONITOR_WALL_CLOCK_H_
 
@@ -10,8 +10,10 @@
 
 namespace kaon::monitor {
 
+inline absl::Time WallNow() { return absl::Now(); }
+
 // Returns milliseconds since 1970 UTC.
-inline int64_t UnixMillisNow() { return absl::ToUnixMillis(absl::Now()); }
+inline int64_t UnixMillisNow() { return absl::ToUnixMillis(WallNow()); }
 
 }  // namespace kaon::monitor
 

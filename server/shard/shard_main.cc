@@ -72,6 +72,7 @@ std::vector<kaon::config::Flag> Flags() {
       {"metrics_token_file", "file with the bearer token of that address"},
       {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
+      {"audit_file", "append admin acts and refused calls to this file, as JSON lines (none)"},
       {"log_format", "text, or json: one object a line (text)"},
   };
 }

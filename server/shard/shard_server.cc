@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Prepare(v1::ShardConfi
   }
   KAON_RETURN_IF_ERROR(config::CheckDirectory("shm_dir", complete.shm_dir(), W_OK | X_OK));
   KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("port_file", complete.port_file()));
+  KAON_RETURN_IF_ERROR(config::CheckDirectoryOf("audit_file", complete.audit_file()));
   KAON_RETURN_IF_ERROR(metrics::CheckHttpSettings(metrics::HttpSettingsOf(complete)));
   KAON_RETURN_IF_ERROR(server->BuildBackend(complete));
   return server;
@@ -424,13 +425,10 @@ absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
 }
 
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(
-                            config.tls(), config.listen(),
-                            [this](const std::string& peer, const absl::Status& refusal) {
-                              monitor::NoteUnauthorized(counts_, peer, refusal);
-                            },
-                            [this] { counts_.Add(monitor::Event::kCall); }));
+  if (!config.audit_file().empty()) {
+    KAON_ASSIGN_OR_RETURN(audit_, monitor::AuditLog::Open(config.audit_file()));
+    counts_.set_audit(audit_.get());
+  }
   process_service_ = std::make_unique<process::ProcessService>("kaon-shard", config_, counts_);
   process::EnableStandardServices();
   grpc::ServerBuilder builder;

@@ -19,6 +19,7 @@
 #include "server/journal/journal.h"
 #include "server/journal/shard_directory.h"
 #include "server/listener/listener.h"
+#include "server/monitor/audit_log.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/process/process_service.h"
@@ -107,6 +108,8 @@ class ShardServer {
   // Complete and checked.
   v1::ShardConfig config_;
   // Members depend on those before them.
+  // Null without audit_file.
+  std::unique_ptr<monitor::AuditLog> audit_;
   monitor::EventCounts counts_;
   // Health of the service that takes pushes.
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
