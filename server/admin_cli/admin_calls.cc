@@ -14,6 +14,7 @@
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kernels/mutex.h"
 #include "kernels/steady_clock.h"
+#include "proto/crc32c.h"
 #include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
@@ -286,6 +287,23 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
                         Call<v1::GetParameterDiagnosticsResponse>(
                             &v1::Admin::Stub::GetParameterDiagnostics, request));
   return diagnostics;
+}
+
+absl::StatusOr<NamedSlice> AdminCalls::ReadSlice() const {
+  v1::ReadSliceRequest request;
+  request.set_job(options_.job);
+  request.set_parameter(options_.parameter);
+  request.set_tensor(options_.tensor);
+  request.set_offset(options_.offset);
+  request.set_count(options_.count);
+  NamedSlice slice = {options_.parameter, options_.tensor, options_.offset, {}};
+  KAON_ASSIGN_OR_RETURN(slice.answer,
+                        Call<v1::ReadSliceResponse>(&v1::Admin::Stub::ReadSlice, request));
+  const std::string& values = slice.answer.slice().values();
+  if (proto::Crc32c(values.data(), values.size()) != slice.answer.slice().crc32c()) {
+    return absl::DataLossError("the values that came are not those that the shard read; ask again");
+  }
+  return slice;
 }
 
 absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(

@@ -60,6 +60,8 @@ class AdminCalls {
   // Both read the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
+  // DATA_LOSS if the values are not those of the checksum.
+  absl::StatusOr<NamedSlice> ReadSlice() const;
   // Follows the redirect to the coordinator that holds the shards. Retries while there is none or
   // none can be reached; thanks to the request's id the change is applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;

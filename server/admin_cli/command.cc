@@ -41,6 +41,7 @@ bool IsReadOnly(Command command) {
     case Command::kVerifyNumerics:
     case Command::kParameterStats:
     case Command::kParameterDiagnostics:
+    case Command::kParameterRead:
     case Command::kCheckpointList:
     case Command::kCheckpointVerify:
     case Command::kWorkerList:

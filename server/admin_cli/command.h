@@ -25,6 +25,7 @@ enum class Command {
   kVerifyNumerics,
   kParameterStats,
   kParameterDiagnostics,
+  kParameterRead,
   kGroupSet,
   kCheckpointList,
   kCheckpointVerify,

@@ -313,6 +313,8 @@ int RunQuery(const Options& options, const AdminCalls& calls) {
                    options.wide ? ParametersWideText : ParametersText, AllParametersSeen);
     case Command::kParameterStats:
       return Print(options, calls.GetParameterStats(), ParameterStatsJson, ParameterStatsText);
+    case Command::kParameterRead:
+      return Print(options, calls.ReadSlice(), ParameterSliceJson, ParameterSliceText);
     case Command::kParameterDiagnostics:
       return Print(options, calls.GetParameterDiagnostics(), ParameterDiagnosticsJson,
                    ParameterDiagnosticsText);

@@ -280,6 +280,27 @@ void AddServerCommands(CLI::App& app, Typed& typed) {
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
 
+void AddParameterCommands(CLI::App& app, Typed& typed) {
+  CLI::App* parameter = app.add_subcommand("parameter", "One parameter");
+  parameter->require_subcommand(1);
+  parameter->fallthrough();
+  CLI::App* read = AddCommand(*parameter, "read", "Values of its weights or optimizer state",
+                              Command::kParameterRead, typed);
+  read->add_option("--tensor", typed.options.tensor,
+                   "weight, momentum_buffer, exp_avg or exp_avg_sq (weight)");
+  read->add_option("--offset", typed.options.offset, "First element, in row-major order (0)");
+  read->add_option("--count", typed.options.count, "Number of elements (16)")
+      ->check(CLI::Range(1, 262144));
+  for (CLI::App* one :
+       {read,
+        AddCommand(*parameter, "stats", "Norms of weight, gradient, last update and momentum",
+                   Command::kParameterStats, typed),
+        AddCommand(*parameter, "diagnostics", "Every stored tensor: dtype, bytes, tier, first use",
+                   Command::kParameterDiagnostics, typed)}) {
+    one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
+  }
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -292,16 +313,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
   CLI::App* parameters =
       add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
   parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
-  CLI::App* parameter = app.add_subcommand("parameter", "One parameter");
-  parameter->require_subcommand(1);
-  parameter->fallthrough();
-  for (CLI::App* one :
-       {add(*parameter, "stats", "Norms of weight, gradient, last update and momentum",
-            Command::kParameterStats),
-        add(*parameter, "diagnostics", "Every stored tensor: dtype, bytes, tier, first use",
-            Command::kParameterDiagnostics)}) {
-    one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
-  }
+  AddParameterCommands(app, typed);
   AddSteps(app, typed);
   AddLiveCommands(app, typed);
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",

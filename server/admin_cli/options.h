@@ -41,6 +41,10 @@ struct Options {
   std::string filter;
   // parameter: its whole name.
   std::string parameter;
+  // parameter read: the tensor, and the first element and the number of elements to show.
+  std::string tensor = "weight";
+  uint64_t offset = 0;
+  uint32_t count = 16;
   // shard drain: its index, and whether to wait until it is back.
   uint32_t shard_index = 0;
   bool wait = false;

@@ -1,6 +1,8 @@
 #include "server/admin_cli/parameter_command.h"
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,12 @@ std::string Cell(const Json& value) {
 std::string Heading(const std::string& name, const v1::ParameterPlacement& placement) {
   return absl::StrCat("parameter ", name, " (id ", placement.parameter_id(), ", group ",
                       OrDash(placement.group()), ", shard ", placement.shard(), ")\n");
+}
+
+std::vector<float> ValuesOf(const v1::TensorSlice& slice) {
+  std::vector<float> values(slice.values().size() / sizeof(float));
+  std::memcpy(values.data(), slice.values().data(), values.size() * sizeof(float));
+  return values;
 }
 
 }  // namespace
@@ -104,6 +112,34 @@ std::string ParameterDiagnosticsText(const NamedDiagnostics& diagnostics) {
   }
   return absl::StrCat(Heading(diagnostics.name, diagnostics.answer.placement()), "rule ",
                       OrDash(facts.rule()), ", backend ", OrDash(facts.backend()), "\n",
+                      table.ToString());
+}
+
+Json ParameterSliceJson(const NamedSlice& slice) {
+  const v1::TensorSlice& read = slice.answer.slice();
+  Json json = Home(slice.name, slice.answer.placement());
+  json["tensor"] = slice.tensor;
+  json["step"] = read.step();
+  json["shape"] = std::vector<uint64_t>(read.shape().begin(), read.shape().end());
+  json["offset"] = slice.offset;
+  json["values"] = Json::array();
+  for (const float value : ValuesOf(read)) {
+    json["values"].push_back(std::isfinite(value) ? Json(value) : Json());
+  }
+  json["crc32c"] = absl::StrFormat("%08x", read.crc32c());
+  return json;
+}
+
+std::string ParameterSliceText(const NamedSlice& slice) {
+  const v1::TensorSlice& read = slice.answer.slice();
+  Table table({{"INDEX", Align::kRight}, {"VALUE", Align::kRight}});
+  uint64_t index = slice.offset;
+  for (const float value : ValuesOf(read)) {
+    // Nine digits name one float32.
+    table.AddRow({absl::StrCat(index++), absl::StrFormat("%.9g", value)});
+  }
+  return absl::StrCat(Heading(slice.name, slice.answer.placement()), slice.tensor, " of ",
+                      absl::StrJoin(read.shape(), "x"), " after step ", read.step(), "\n",
                       table.ToString());
 }
 

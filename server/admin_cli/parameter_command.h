@@ -1,8 +1,9 @@
-// Prints `kaonctl parameter stats` and `kaonctl parameter diagnostics`, as JSON with stable keys
+// Prints `kaonctl parameter stats`, `diagnostics` and `read`, as JSON with stable keys
 // (docs/kaonctl.md) and as a table. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
 
+#include <cstdint>
 #include <string>
 
 #include "kaon/v1/admin.pb.h"
@@ -19,6 +20,13 @@ struct NamedDiagnostics {
   std::string name;
   v1::GetParameterDiagnosticsResponse answer;
 };
+// `offset` is the index of the first value.
+struct NamedSlice {
+  std::string name;
+  std::string tensor;
+  uint64_t offset = 0;
+  v1::ReadSliceResponse answer;
+};
 
 // A value that does not exist yet, or not for this rule, is null in JSON and a dash in the table.
 Json ParameterStatsJson(const NamedStats& stats);
@@ -26,6 +34,10 @@ std::string ParameterStatsText(const NamedStats& stats);
 
 Json ParameterDiagnosticsJson(const NamedDiagnostics& diagnostics);
 std::string ParameterDiagnosticsText(const NamedDiagnostics& diagnostics);
+
+// JSON has no NaN and no infinity: such a value is null. The table shows it.
+Json ParameterSliceJson(const NamedSlice& slice);
+std::string ParameterSliceText(const NamedSlice& slice);
 
 }  // namespace kaon::admin_cli
 

@@ -35,6 +35,7 @@ constexpr MethodRule kMatrix[] = {
     // Reading tensors delays the step's work on them, so a reader may not ask.
     {"/kaon.v1.ShardControl/GetParameterStats", kStatsCallers},
     {"/kaon.v1.ShardControl/GetParameterDiagnostics", kInspectors},
+    {"/kaon.v1.ShardControl/ReadSlice", kStatsCallers},
 
     {"/kaon.v1.Coordinator/RegisterJob", kRegistrars},
     {"/kaon.v1.Coordinator/GetJob", kJobViewers},
@@ -49,6 +50,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/SetGroup", kAdmins},
     {"/kaon.v1.Admin/GetParameterStats", kAdmins},
     {"/kaon.v1.Admin/GetParameterDiagnostics", kViewers},
+    {"/kaon.v1.Admin/ReadSlice", kAdmins},
     {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
     {"/kaon.v1.Admin/ListCheckpoints", kViewers},
     // Reads every byte on the thread that finishes checkpoints.

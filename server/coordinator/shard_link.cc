@@ -276,4 +276,10 @@ void ShardLink::GetParameterDiagnostics(const v1::ShardParameterRequest& request
        [](auto* stub, auto... call) { stub->GetParameterDiagnostics(call...); });
 }
 
+void ShardLink::ReadSlice(const v1::ShardSliceRequest& request, absl::Duration timeout,
+                          Callback<v1::TensorSlice> callback) {
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->ReadSlice(call...); });
+}
+
 }  // namespace kaon::coordinator

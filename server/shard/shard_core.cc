@@ -13,6 +13,7 @@
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/shard/parameters/parameter_stats.h"
+#include "server/shard/parameters/tensor_slice.h"
 
 namespace kaon::shard {
 
@@ -250,20 +251,20 @@ absl::Status ShardCore::CheckJob(absl::string_view job) const {
                                : std::string("none")));
 }
 
-absl::StatusOr<StoredParameter*> ShardCore::Find(const v1::ShardParameterRequest& request) {
-  KAON_RETURN_IF_ERROR(CheckJob(request.job()));
+absl::StatusOr<StoredParameter*> ShardCore::Find(const std::string& job, uint32_t id) {
+  KAON_RETURN_IF_ERROR(CheckJob(job));
   if (!machine_.registration().has_value()) {
     return absl::NotFoundError("parameter asked for, this shard holds no job");
   }
   for (StoredParameter& parameter : state_.parameters()->parameters()) {
-    if (parameter.id == request.parameter_id()) return &parameter;
+    if (parameter.id == id) return &parameter;
   }
-  return absl::NotFoundError(absl::StrCat("parameter_id ", request.parameter_id(),
-                                          " asked for, this shard holds no such parameter"));
+  return absl::NotFoundError(
+      absl::StrCat("parameter_id ", id, " asked for, this shard holds no such parameter"));
 }
 
 absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
-  KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request));
+  KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request.job(), request.parameter_id()));
   parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
   KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter->id));
   if (!publisher_.HasPrevious(parameter->id)) {
@@ -282,8 +283,19 @@ absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequ
 
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
     const v1::ShardParameterRequest& request) {
-  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter, Find(request));
+  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter,
+                        Find(request.job(), request.parameter_id()));
   return DiagnosticsOf(*parameter, *options_.backend);
+}
+
+absl::StatusOr<v1::TensorSlice> ShardCore::Slice(const v1::ShardSliceRequest& request) {
+  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter,
+                        Find(request.job(), request.parameter_id()));
+  KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter->id));
+  KAON_ASSIGN_OR_RETURN(v1::TensorSlice slice, SliceOf(*parameter, *options_.backend,
+                                                       newest.tensor(0), newest.states(), request));
+  slice.set_step(machine_.applied_step());
+  return slice;
 }
 
 absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) {

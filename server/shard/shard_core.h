@@ -112,6 +112,9 @@ class ShardCore {
   absl::StatusOr<v1::ParameterStats> Stats(const v1::ShardParameterRequest& request);
   // Returns facts of one parameter that no statistics need. NOT_FOUND as Stats.
   absl::StatusOr<v1::ParameterDiagnostics> Diagnostics(const v1::ShardParameterRequest& request);
+  // Returns elements of one tensor as of the newest applied step. Errors of SliceOf, and NOT_FOUND
+  // as Stats.
+  absl::StatusOr<v1::TensorSlice> Slice(const v1::ShardSliceRequest& request);
 
   const ShardMachine& machine() const { return machine_; }
   GradientAccumulator& accumulator() { return accumulator_; }
@@ -129,7 +132,7 @@ class ShardCore {
   void ReserveRollback(const ReserveJob& reserve);
   void Send(CheckpointTaker::Report report);
   absl::Status CheckJob(absl::string_view job) const;
-  absl::StatusOr<StoredParameter*> Find(const v1::ShardParameterRequest& request);
+  absl::StatusOr<StoredParameter*> Find(const std::string& job, uint32_t parameter_id);
 
   const Options options_;
   ShardHost& host_;

@@ -421,6 +421,11 @@ void StepLoop::Diagnostics(const v1::ShardParameterRequest& request,
   if (!Post([this, request, answer] { answer(core_.Diagnostics(request)); })) answer(Stopping());
 }
 
+void StepLoop::Slice(const v1::ShardSliceRequest& request,
+                     std::function<void(absl::StatusOr<v1::TensorSlice>)> answer) {
+  if (!Post([this, request, answer] { answer(core_.Slice(request)); })) answer(Stopping());
+}
+
 void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
                            std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer) {
   if (request.limit() > kMaxHistoryReply) {

@@ -103,11 +103,13 @@ class StepLoop final : private ShardHost {
   // another job.
   void Describe(const std::string& job,
                 std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer);
-  // Both answer as Describe does, and with NOT_FOUND for a parameter of another shard.
+  // These answer as Describe does, and with NOT_FOUND for a parameter of another shard.
   void Stats(const v1::ShardParameterRequest& request,
              std::function<void(absl::StatusOr<v1::ParameterStats>)> answer);
   void Diagnostics(const v1::ShardParameterRequest& request,
                    std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer);
+  void Slice(const v1::ShardSliceRequest& request,
+             std::function<void(absl::StatusOr<v1::TensorSlice>)> answer);
   // Answers as Journal::History, or NOT_FOUND for another job; on request with the phases of steps.
   void ReadHistory(const v1::ReadHistoryRequest& request,
                    std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);

@@ -247,4 +247,20 @@ grpc::ServerUnaryReactor* AdminService::GetParameterDiagnostics(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::ReadSlice(grpc::CallbackServerContext* context,
+                                                  const v1::ReadSliceRequest* request,
+                                                  v1::ReadSliceResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  // It shows values of a model, so it leaves a line.
+  const CallEnded act = Act(
+      *context, absl::StrCat("parameter read ", request->parameter(), " ", request->tensor(),
+                             " from ", request->offset(), " on, ", request->count(), " elements"));
+  queries_.Slice(*request, [reactor, response, act](absl::StatusOr<v1::ReadSliceResponse> answer) {
+    if (answer.ok()) *response = *std::move(answer);
+    act(answer.status());
+    reactor->Finish(proto::ToGrpc(answer.status()));
+  });
+  return reactor;
+}
+
 }  // namespace kaon::coordinator

@@ -262,19 +262,17 @@ void ClusterQueries::Job(const std::string& job, Done<v1::JobDescription> done) 
   Gather([job, done](const ClusterView& view) { done(view.DescribeJob(job)); });
 }
 
-template <typename Request, typename Response, typename Answer>
-void ClusterQueries::AskShard(const Request& request,
-                              void (ShardLink::*method)(const v1::ShardParameterRequest&,
-                                                        absl::Duration,
+template <typename Request, typename Ask, typename Response, typename Answer>
+void ClusterQueries::AskShard(const Request& request, Ask ask,
+                              void (ShardLink::*method)(const Ask&, absl::Duration,
                                                         ShardLink::Callback<Answer>),
                               Answer* (Response::*mutable_answer)(), Done<Response> done) const {
-  Gather([=, this](const ClusterView& view) {
+  Gather([=, this](const ClusterView& view) mutable {
     const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request.job());
     if (!job.ok()) return done(job.status());
     const absl::StatusOr<v1::ParameterPlacement> found = FindParameter(*job, request.parameter());
     if (!found.ok()) return done(found.status());
     const uint32_t shard = found->shard();
-    v1::ShardParameterRequest ask;
     ask.set_job(job->definition().name());
     ask.set_parameter_id(found->parameter_id());
     ((*links_[shard]).*method)(
@@ -297,14 +295,24 @@ void ClusterQueries::AskShard(const Request& request,
 
 void ClusterQueries::ParameterStats(const v1::GetParameterStatsRequest& request,
                                     Done<v1::GetParameterStatsResponse> done) const {
-  AskShard(request, &ShardLink::GetParameterStats, &v1::GetParameterStatsResponse::mutable_stats,
-           std::move(done));
+  AskShard(request, v1::ShardParameterRequest(), &ShardLink::GetParameterStats,
+           &v1::GetParameterStatsResponse::mutable_stats, std::move(done));
 }
 
 void ClusterQueries::ParameterDiagnostics(const v1::GetParameterDiagnosticsRequest& request,
                                           Done<v1::GetParameterDiagnosticsResponse> done) const {
-  AskShard(request, &ShardLink::GetParameterDiagnostics,
+  AskShard(request, v1::ShardParameterRequest(), &ShardLink::GetParameterDiagnostics,
            &v1::GetParameterDiagnosticsResponse::mutable_diagnostics, std::move(done));
+}
+
+void ClusterQueries::Slice(const v1::ReadSliceRequest& request,
+                           Done<v1::ReadSliceResponse> done) const {
+  v1::ShardSliceRequest ask;
+  ask.set_tensor(request.tensor());
+  ask.set_offset(request.offset());
+  ask.set_count(request.count());
+  AskShard(request, ask, &ShardLink::ReadSlice, &v1::ReadSliceResponse::mutable_slice,
+           std::move(done));
 }
 
 void ClusterQueries::Checkpoints(const std::string& job,

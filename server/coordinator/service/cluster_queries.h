@@ -54,16 +54,17 @@ class ClusterQueries {
                       Done<v1::GetParameterStatsResponse> done) const;
   void ParameterDiagnostics(const v1::GetParameterDiagnosticsRequest& request,
                             Done<v1::GetParameterDiagnosticsResponse> done) const;
+  void Slice(const v1::ReadSliceRequest& request, Done<v1::ReadSliceResponse> done) const;
 
   // Returns up to `limit` records of the only job from `from_position` on, oldest first.
   void Records(uint64_t from_position, uint32_t limit, Done<v1::StepHistoryResponse> done) const;
 
  private:
-  // Finds the parameter that `request` names and calls `method` on the shard that holds it.
-  template <typename Request, typename Response, typename Answer>
-  void AskShard(const Request& request,
-                void (ShardLink::*method)(const v1::ShardParameterRequest&, absl::Duration,
-                                          ShardLink::Callback<Answer>),
+  // Finds the parameter that `request` names, and calls `method` on the shard that holds it. `ask`
+  // gets the job and the parameter's id.
+  template <typename Request, typename Ask, typename Response, typename Answer>
+  void AskShard(const Request& request, Ask ask,
+                void (ShardLink::*method)(const Ask&, absl::Duration, ShardLink::Callback<Answer>),
                 Answer* (Response::*mutable_answer)(), Done<Response> done) const;
   // Adds records and phases as `read` and `with_phases` say.
   void ReadRecords(int shard, const v1::ReadHistoryRequest& read, bool with_phases,

@@ -110,4 +110,12 @@ grpc::ServerUnaryReactor* ShardControlService::GetParameterDiagnostics(
   return call.reactor;
 }
 
+grpc::ServerUnaryReactor* ShardControlService::ReadSlice(grpc::CallbackServerContext* context,
+                                                         const v1::ShardSliceRequest* request,
+                                                         v1::TensorSlice* response) {
+  const UnaryCall call{loop_.counts(), context, "ReadSlice"};
+  loop_.Slice(*request, call.Answer(response));
+  return call.reactor;
+}
+
 }  // namespace kaon::shard

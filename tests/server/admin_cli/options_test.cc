@@ -122,6 +122,15 @@ TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
       Parse({"--endpoints", "a:1", "parameter", "diagnostics", "wte"});
   ASSERT_TRUE(diagnostics.options.has_value()) << diagnostics.text;
   EXPECT_EQ(diagnostics.options->command, Command::kParameterDiagnostics);
+  const ParsedCommandLine read = Parse({"--endpoints", "a:1", "parameter", "read", "wte",
+                                        "--tensor", "exp_avg", "--offset", "5", "--count", "9"});
+  ASSERT_TRUE(read.options.has_value()) << read.text;
+  EXPECT_EQ(read.options->command, Command::kParameterRead);
+  EXPECT_EQ(read.options->tensor, "exp_avg");
+  EXPECT_EQ(read.options->offset, 5u);
+  EXPECT_EQ(read.options->count, 9u);
+  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "read", "wte", "--count", "0"}).exit_status,
+            2);
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "stats"}).exit_status, 2);
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter"}).exit_status, 2);
 }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 namespace kaon::admin_cli {
 namespace {
 
@@ -73,6 +76,28 @@ TEST(ParameterCommandTest, DiagnosticsTableHasARowForEachTensor) {
             "TENSOR           DTYPE  SHAPE  BYTES  TIER  FIRST USED\n"
             "gradient         -      2x3     24 B  cpu            -\n"
             "momentum_buffer  int8   2x3     24 B  cpu       step 4\n");
+}
+
+TEST(ParameterCommandTest, SlicesShowEveryValueWithItsIndex) {
+  NamedSlice slice = {"h.weight", "exp_avg", 4, {}};
+  *slice.answer.mutable_placement() = Placement();
+  v1::TensorSlice& read = *slice.answer.mutable_slice();
+  read.set_step(9);
+  read.add_shape(2);
+  read.add_shape(3);
+  read.set_crc32c(0xab);
+  const float values[] = {0.1F, NAN};
+  read.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  EXPECT_EQ(ParameterSliceJson(slice).dump(),
+            R"({"parameter_id":3,"name":"h.weight","group":"muon","shard":1,"tensor":"exp_avg",)"
+            R"("step":9,"shape":[2,3],"offset":4,"values":[0.10000000149011612,null],)"
+            R"("crc32c":"000000ab"})");
+  EXPECT_EQ(ParameterSliceText(slice),
+            "parameter h.weight (id 3, group muon, shard 1)\n"
+            "exp_avg of 2x3 after step 9\n"
+            "INDEX        VALUE\n"
+            "    4  0.100000001\n"
+            "    5          nan\n");
 }
 
 }  // namespace

@@ -182,4 +182,12 @@ grpc::Status FakeShard::GetParameterDiagnostics(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeShard::ReadSlice(grpc::ServerContext*, const v1::ShardSliceRequest* request,
+                                  v1::TensorSlice* response) {
+  response->set_values(absl::StrCat(request->job(), " ", request->parameter_id(), " ",
+                                    request->tensor(), " ", request->offset(), " ",
+                                    request->count()));
+  return grpc::Status::OK;
+}
+
 }  // namespace kaon::coordinator

@@ -53,6 +53,8 @@ class FakeShard : public v1::ShardControl::Service {
   grpc::Status GetParameterDiagnostics(grpc::ServerContext* context,
                                        const v1::ShardParameterRequest* request,
                                        v1::ParameterDiagnostics* response) override;
+  grpc::Status ReadSlice(grpc::ServerContext* context, const v1::ShardSliceRequest* request,
+                         v1::TensorSlice* response) override;
 
   // Returns the answer to a message; an empty one is not sent.
   v1::ShardToCoordinator Answer(const v1::CoordinatorToShard& message);

@@ -239,6 +239,22 @@ TEST_F(AdminServiceTest, AsksTheShardThatHoldsAParameter) {
   EXPECT_EQ(response.stats().parameter_id(), 4);
 }
 
+TEST_F(AdminServiceTest, ReadsASliceWhereTheParameterIsAndCountsIt) {
+  Train();
+  v1::ReadSliceRequest request;
+  request.set_parameter("table");
+  request.set_tensor("exp_avg");
+  request.set_offset(7);
+  request.set_count(3);
+  v1::ReadSliceResponse response;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::ReadSlice, *admin_, request, &response).ok());
+  EXPECT_EQ(response.slice().values(), "tiny 4 exp_avg 7 3");
+  EXPECT_EQ(response.placement().parameter_id(), 4u);
+  request.set_parameter("Table");
+  EXPECT_EQ(Call(&v1::Admin::Stub::ReadSlice, *admin_, request, &response).code(),
+            absl::StatusCode::kNotFound);
+}
+
 TEST_F(AdminServiceTest, RefusesAParameterThatDoesNotExist) {
   v1::GetParameterStatsRequest request;
   v1::GetParameterStatsResponse response;

@@ -99,6 +99,16 @@ TEST_F(ShardServiceTest, AnswersForOneParameter) {
   v1::ParameterDiagnostics diagnostics;
   ASSERT_TRUE(control_->GetParameterDiagnostics(WithDeadline().get(), request, &diagnostics).ok());
   EXPECT_EQ(diagnostics.rule(), "muon");
+  v1::ShardSliceRequest slice_request;
+  slice_request.set_parameter_id(request.parameter_id());
+  slice_request.set_tensor("weight");
+  slice_request.set_count(2);
+  v1::TensorSlice slice;
+  ASSERT_TRUE(control_->ReadSlice(WithDeadline().get(), slice_request, &slice).ok());
+  EXPECT_EQ(slice.values().size(), 8u);
+  slice_request.set_count(0);
+  EXPECT_EQ(control_->ReadSlice(WithDeadline().get(), slice_request, &slice).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
   request.set_parameter_id(3);
   const grpc::Status unknown = control_->GetParameterStats(WithDeadline().get(), request, &stats);
   EXPECT_EQ(unknown.error_code(), grpc::StatusCode::NOT_FOUND);
