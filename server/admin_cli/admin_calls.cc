@@ -289,6 +289,16 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
   return diagnostics;
 }
 
+absl::StatusOr<NamedHistory> AdminCalls::GetParameterHistory() const {
+  v1::GetParameterHistoryRequest request;
+  request.set_job(options_.job);
+  request.set_parameter(options_.parameter);
+  NamedHistory history = {options_.parameter, {}};
+  KAON_ASSIGN_OR_RETURN(history.answer, Call<v1::GetParameterHistoryResponse>(
+                                            &v1::Admin::Stub::GetParameterHistory, request));
+  return history;
+}
+
 absl::StatusOr<NamedSlice> AdminCalls::ReadSlice() const {
   v1::ReadSliceRequest request;
   request.set_job(options_.job);

@@ -60,6 +60,7 @@ class AdminCalls {
   // Both read the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
+  absl::StatusOr<NamedHistory> GetParameterHistory() const;
   // DATA_LOSS if the values are not those of the checksum.
   absl::StatusOr<NamedSlice> ReadSlice() const;
   // Follows the redirect to the coordinator that holds the shards. Retries while there is none or

@@ -42,6 +42,7 @@ bool IsReadOnly(Command command) {
     case Command::kParameterStats:
     case Command::kParameterDiagnostics:
     case Command::kParameterRead:
+    case Command::kParameterHistory:
     case Command::kCheckpointList:
     case Command::kCheckpointVerify:
     case Command::kWorkerList:

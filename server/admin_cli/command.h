@@ -26,6 +26,7 @@ enum class Command {
   kParameterStats,
   kParameterDiagnostics,
   kParameterRead,
+  kParameterHistory,
   kGroupSet,
   kCheckpointList,
   kCheckpointVerify,

@@ -313,6 +313,9 @@ int RunQuery(const Options& options, const AdminCalls& calls) {
                    options.wide ? ParametersWideText : ParametersText, AllParametersSeen);
     case Command::kParameterStats:
       return Print(options, calls.GetParameterStats(), ParameterStatsJson, ParameterStatsText);
+    case Command::kParameterHistory:
+      return Print(options, calls.GetParameterHistory(), ParameterHistoryJson,
+                   options.csv ? ParameterHistoryCsv : ParameterHistoryText);
     case Command::kParameterRead:
       return Print(options, calls.ReadSlice(), ParameterSliceJson, ParameterSliceText);
     case Command::kParameterDiagnostics:

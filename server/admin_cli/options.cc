@@ -72,9 +72,10 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
       ->envname(client::kPrivateKeyVariable);
   app.add_option("--shard", typed.options.shard,
                  "health, status, log set, config: ask this one shard, host:port, alone");
-  app.add_option("-o,--output", typed.output,
-                 "table, wide (more columns in some tables), json or yaml")
-      ->check(CLI::IsMember({"table", "wide", "json", "yaml"}))
+  app.add_option(
+         "-o,--output", typed.output,
+         "table, wide (more columns in some tables), json, yaml, or csv of parameter history")
+      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "csv"}))
       ->capture_default_str();
   app.add_option("--timeout", typed.timeout_seconds,
                  "Seconds for each call (10; for shard drain 600)")
@@ -293,6 +294,8 @@ void AddParameterCommands(CLI::App& app, Typed& typed) {
       ->check(CLI::Range(1, 262144));
   for (CLI::App* one :
        {read,
+        AddCommand(*parameter, "history", "Norms and ranks over the steps, oldest first",
+                   Command::kParameterHistory, typed),
         AddCommand(*parameter, "stats", "Norms of weight, gradient, last update and momentum",
                    Command::kParameterStats, typed),
         AddCommand(*parameter, "diagnostics", "Every stored tensor: dtype, bytes, tier, first use",
@@ -404,6 +407,10 @@ absl::Status Resolve(Typed& typed) {
   options.json = typed.output == "json";
   options.yaml = typed.output == "yaml";
   options.wide = typed.output == "wide";
+  options.csv = typed.output == "csv";
+  if (options.csv && options.command != Command::kParameterHistory) {
+    return absl::InvalidArgumentError("-o csv is for parameter history alone");
+  }
   if (options.command == Command::kShardDrain) options.timeout_seconds = kDrainSeconds;
   if (typed.timeout_seconds.has_value()) options.timeout_seconds = *typed.timeout_seconds;
   if (typed.effective) options.command = Command::kJobEffective;

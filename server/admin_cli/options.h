@@ -18,6 +18,8 @@ struct Options {
   Command command = Command::kStatus;
   bool json = false;
   bool yaml = false;
+  // parameter history alone.
+  bool csv = false;
   // Table with more columns.
   bool wide = false;
   // Repeats a command that only reads; absent = once.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/admin_cli/table.h"
+#include "server/monitor/sample_csv.h"
 #include "server/monitor/units.h"
 
 namespace kaon::admin_cli {
@@ -58,6 +59,20 @@ std::vector<float> ValuesOf(const v1::TensorSlice& slice) {
   std::vector<float> values(slice.values().size() / sizeof(float));
   std::memcpy(values.data(), slice.values().data(), values.size() * sizeof(float));
   return values;
+}
+
+// Keeps the documented order.
+Json ValuesOf(const v1::ParameterSample& sample) {
+  const auto value = [](bool has, double known) { return has ? Json(known) : Json(); };
+  return {{"step", sample.step()},
+          {"weight_norm", sample.weight_norm()},
+          {"grad_norm", value(sample.has_grad_norm(), sample.grad_norm())},
+          {"update_norm", value(sample.has_update_norm(), sample.update_norm())},
+          {"update_to_weight_ratio",
+           value(sample.has_update_to_weight_ratio(), sample.update_to_weight_ratio())},
+          {"orthogonality_error",
+           value(sample.has_orthogonality_error(), sample.orthogonality_error())},
+          {"stable_rank", value(sample.has_stable_rank(), sample.stable_rank())}};
 }
 
 }  // namespace
@@ -141,6 +156,39 @@ std::string ParameterSliceText(const NamedSlice& slice) {
   return absl::StrCat(Heading(slice.name, slice.answer.placement()), slice.tensor, " of ",
                       absl::StrJoin(read.shape(), "x"), " after step ", read.step(), "\n",
                       table.ToString());
+}
+
+Json ParameterHistoryJson(const NamedHistory& history) {
+  Json json = Home(history.name, history.answer.placement());
+  json["every_steps"] = history.answer.history().every_steps();
+  json["samples"] = Json::array();
+  for (const v1::ParameterSample& sample : history.answer.history().samples()) {
+    json["samples"].push_back(ValuesOf(sample));
+  }
+  return json;
+}
+
+std::string ParameterHistoryText(const NamedHistory& history) {
+  Table table({{"STEP", Align::kRight},
+               {"WEIGHT NORM", Align::kRight},
+               {"GRAD NORM", Align::kRight},
+               {"UPDATE NORM", Align::kRight},
+               {"UPDATE/WEIGHT", Align::kRight},
+               {"ORTHOGONALITY", Align::kRight},
+               {"STABLE RANK", Align::kRight}});
+  for (const v1::ParameterSample& sample : history.answer.history().samples()) {
+    std::vector<std::string> cells;
+    const Json values = ValuesOf(sample);
+    for (const auto& [key, value] : values.items()) cells.push_back(Cell(value));
+    table.AddRow(std::move(cells));
+  }
+  return absl::StrCat(Heading(history.name, history.answer.placement()), "a sample every ",
+                      history.answer.history().every_steps(),
+                      " steps or more, since the shard started\n", table.ToString());
+}
+
+std::string ParameterHistoryCsv(const NamedHistory& history) {
+  return monitor::SampleCsv(history.answer.history());
 }
 
 }  // namespace kaon::admin_cli

@@ -1,4 +1,4 @@
-// Prints `kaonctl parameter stats`, `diagnostics` and `read`, as JSON with stable keys
+// Prints `kaonctl parameter stats`, `diagnostics`, `read` and `history`, as JSON with stable keys
 // (docs/kaonctl.md) and as a table. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
@@ -20,6 +20,10 @@ struct NamedDiagnostics {
   std::string name;
   v1::GetParameterDiagnosticsResponse answer;
 };
+struct NamedHistory {
+  std::string name;
+  v1::GetParameterHistoryResponse answer;
+};
 // `offset` is the index of the first value.
 struct NamedSlice {
   std::string name;
@@ -38,6 +42,10 @@ std::string ParameterDiagnosticsText(const NamedDiagnostics& diagnostics);
 // JSON has no NaN and no infinity: such a value is null. The table shows it.
 Json ParameterSliceJson(const NamedSlice& slice);
 std::string ParameterSliceText(const NamedSlice& slice);
+
+Json ParameterHistoryJson(const NamedHistory& history);
+std::string ParameterHistoryText(const NamedHistory& history);
+std::string ParameterHistoryCsv(const NamedHistory& history);
 
 }  // namespace kaon::admin_cli
 

@@ -36,6 +36,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardControl/GetParameterStats", kStatsCallers},
     {"/kaon.v1.ShardControl/GetParameterDiagnostics", kInspectors},
     {"/kaon.v1.ShardControl/ReadSlice", kStatsCallers},
+    {"/kaon.v1.ShardControl/ReadParameterHistory", kInspectors},
 
     {"/kaon.v1.Coordinator/RegisterJob", kRegistrars},
     {"/kaon.v1.Coordinator/GetJob", kJobViewers},
@@ -51,6 +52,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/GetParameterStats", kAdmins},
     {"/kaon.v1.Admin/GetParameterDiagnostics", kViewers},
     {"/kaon.v1.Admin/ReadSlice", kAdmins},
+    {"/kaon.v1.Admin/GetParameterHistory", kViewers},
     {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
     {"/kaon.v1.Admin/ListCheckpoints", kViewers},
     // Reads every byte on the thread that finishes checkpoints.

@@ -276,6 +276,13 @@ void ShardLink::GetParameterDiagnostics(const v1::ShardParameterRequest& request
        [](auto* stub, auto... call) { stub->GetParameterDiagnostics(call...); });
 }
 
+void ShardLink::ReadParameterHistory(const v1::ShardParameterRequest& request,
+                                     absl::Duration timeout,
+                                     Callback<v1::ParameterHistory> callback) {
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->ReadParameterHistory(call...); });
+}
+
 void ShardLink::ReadSlice(const v1::ShardSliceRequest& request, absl::Duration timeout,
                           Callback<v1::TensorSlice> callback) {
   Call(request, timeout, std::move(callback),

@@ -73,6 +73,8 @@ class ShardLink {
                          Callback<v1::ParameterStats> callback);
   void GetParameterDiagnostics(const v1::ShardParameterRequest& request, absl::Duration timeout,
                                Callback<v1::ParameterDiagnostics> callback);
+  void ReadParameterHistory(const v1::ShardParameterRequest& request, absl::Duration timeout,
+                            Callback<v1::ParameterHistory> callback);
   void ReadSlice(const v1::ShardSliceRequest& request, absl::Duration timeout,
                  Callback<v1::TensorSlice> callback);
 

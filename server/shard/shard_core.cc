@@ -12,6 +12,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
+#include "server/shard/parameters/parameter_sample.h"
 #include "server/shard/parameters/parameter_stats.h"
 #include "server/shard/parameters/tensor_slice.h"
 
@@ -263,22 +264,61 @@ absl::StatusOr<StoredParameter*> ShardCore::Find(const std::string& job, uint32_
       absl::StrCat("parameter_id ", id, " asked for, this shard holds no such parameter"));
 }
 
+absl::Status ShardCore::WithTensors(
+    const StoredParameter& parameter,
+    absl::FunctionRef<void(kernels::ConstRegion, absl::Span<const kernels::Region>,
+                           kernels::ConstRegion)>
+        use) {
+  KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter.id));
+  if (!publisher_.HasPrevious(parameter.id)) {
+    use(newest.tensor(0), newest.states(), {});
+    return absl::OkStatus();
+  }
+  const tier::TensorPlace previous = {parameter.place.home, parameter.place.unit,
+                                      parameter.place.home->next(parameter.place.unit), 0};
+  if (!previous.memory().empty()) {
+    use(newest.tensor(0), newest.states(), previous.memory());
+    return absl::OkStatus();
+  }
+  std::vector<float> read(parameter.num_elements);
+  KAON_RETURN_IF_ERROR(previous.CopyTo(*options_.backend, read));
+  use(newest.tensor(0), newest.states(), read);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request.job(), request.parameter_id()));
   parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
-  KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter->id));
-  if (!publisher_.HasPrevious(parameter->id)) {
-    return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(), {});
-  }
-  const tier::TensorPlace previous = {parameter->place.home, parameter->place.unit,
-                                      parameter->place.home->next(parameter->place.unit), 0};
-  if (!previous.memory().empty()) {
-    return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(),
-                   previous.memory());
-  }
-  std::vector<float> read(parameter->num_elements);
-  KAON_RETURN_IF_ERROR(previous.CopyTo(*options_.backend, read));
-  return StatsOf(*parameter, *options_.backend, newest.tensor(0), newest.states(), read);
+  v1::ParameterStats stats;
+  KAON_RETURN_IF_ERROR(WithTensors(
+      *parameter, [&](kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
+                      kernels::ConstRegion previous) {
+        stats = StatsOf(*parameter, *options_.backend, newest, states, previous);
+      }));
+  return stats;
+}
+
+bool ShardCore::Sample() {
+  ParameterStore* const store = state_.parameters();
+  const uint64_t step = machine_.applied_step();
+  if (store == nullptr || step == 0) return false;
+  StoredParameter* const parameter = NextToSample(store->parameters(), publisher_, step);
+  if (parameter == nullptr) return false;
+  const absl::Status read = WithTensors(
+      *parameter, [&](kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
+                      kernels::ConstRegion previous) {
+        parameter->trace.samples.Add(
+            SampleOf(*parameter, *options_.backend, newest, states, previous, step),
+            SampleSeries::CapacityOf(store->parameters().size()));
+      });
+  if (!read.ok()) LOG_EVERY_T(WARNING, 60) << "no sample of " << parameter->name << ": " << read;
+  return read.ok();
+}
+
+absl::StatusOr<v1::ParameterHistory> ShardCore::History(const v1::ShardParameterRequest& request) {
+  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter,
+                        Find(request.job(), request.parameter_id()));
+  return HistoryOf(parameter->id, parameter->trace.samples);
 }
 
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(

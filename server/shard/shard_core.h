@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -91,6 +92,9 @@ class ShardCore {
   // for, one parameter at a time. Leads to no output.
   bool CanSpeculate() const { return state_.CanSpeculate(); }
   void Speculate() { state_.Speculate(); }
+  // Between events, too: samples one parameter for people who watch it, if one is due. Leads to no
+  // output. A host leaves much time between samples.
+  bool Sample();
 
   // Freezes the state after machine().applied_position(), to be read while events go on; some wait
   // for the reader, as FreezeList::BeforeWrite says. FAILED_PRECONDITION before weights are loaded,
@@ -115,6 +119,8 @@ class ShardCore {
   // Returns elements of one tensor as of the newest applied step. Errors of SliceOf, and NOT_FOUND
   // as Stats.
   absl::StatusOr<v1::TensorSlice> Slice(const v1::ShardSliceRequest& request);
+  // Returns the samples of one parameter. NOT_FOUND as Stats.
+  absl::StatusOr<v1::ParameterHistory> History(const v1::ShardParameterRequest& request);
 
   const ShardMachine& machine() const { return machine_; }
   GradientAccumulator& accumulator() { return accumulator_; }
@@ -132,6 +138,13 @@ class ShardCore {
   void ReserveRollback(const ReserveJob& reserve);
   void Send(CheckpointTaker::Report report);
   absl::Status CheckJob(absl::string_view job) const;
+  // Calls `use` with the newest weights, the state, and the weights before the newest update, which
+  // are empty without one. Returns the errors of the places that have them.
+  absl::Status WithTensors(
+      const StoredParameter& parameter,
+      absl::FunctionRef<void(kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
+                             kernels::ConstRegion previous)>
+          use);
   absl::StatusOr<StoredParameter*> Find(const std::string& job, uint32_t parameter_id);
 
   const Options options_;

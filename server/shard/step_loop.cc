@@ -19,6 +19,8 @@ namespace kaon::shard {
 namespace {
 
 constexpr uint32_t kMaxHistoryReply = 1000;
+// Samples of parameters take one part in so many of the step thread's time at most.
+constexpr int kSampleRest = 100;
 
 absl::Status Stopping() { return absl::UnavailableError("the shard is shutting down"); }
 
@@ -167,6 +169,7 @@ bool StepLoop::Post(Event event) {
 void StepLoop::Run() {
   while (true) {
     const bool can_speculate = core_.CanSpeculate();
+    if (!can_speculate) MaybeSample();
     Event event;
     {
       MutexLock lock(mu_);
@@ -185,6 +188,18 @@ void StepLoop::Run() {
     event();
     Deliver();
   }
+}
+
+void StepLoop::MaybeSample() {
+  const absl::Time begin = SteadyNow();
+  if (begin < next_sample_) return;
+  {
+    MutexLock lock(mu_);
+    if (!events_.empty() || stopping_) return;
+  }
+  core_.Sample();
+  const absl::Time end = SteadyNow();
+  next_sample_ = end + kSampleRest * (end - begin);
 }
 
 void StepLoop::PublishPromise() {
@@ -419,6 +434,11 @@ void StepLoop::Stats(const v1::ShardParameterRequest& request,
 void StepLoop::Diagnostics(const v1::ShardParameterRequest& request,
                            std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer) {
   if (!Post([this, request, answer] { answer(core_.Diagnostics(request)); })) answer(Stopping());
+}
+
+void StepLoop::ParameterHistory(const v1::ShardParameterRequest& request,
+                                std::function<void(absl::StatusOr<v1::ParameterHistory>)> answer) {
+  if (!Post([this, request, answer] { answer(core_.History(request)); })) answer(Stopping());
 }
 
 void StepLoop::Slice(const v1::ShardSliceRequest& request,

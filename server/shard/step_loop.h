@@ -108,6 +108,8 @@ class StepLoop final : private ShardHost {
              std::function<void(absl::StatusOr<v1::ParameterStats>)> answer);
   void Diagnostics(const v1::ShardParameterRequest& request,
                    std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer);
+  void ParameterHistory(const v1::ShardParameterRequest& request,
+                        std::function<void(absl::StatusOr<v1::ParameterHistory>)> answer);
   void Slice(const v1::ShardSliceRequest& request,
              std::function<void(absl::StatusOr<v1::TensorSlice>)> answer);
   // Answers as Journal::History, or NOT_FOUND for another job; on request with the phases of steps.
@@ -148,6 +150,8 @@ class StepLoop final : private ShardHost {
   void Run();
   // Sets what AnswerWhileBusy sends from now on.
   void PublishPromise();
+  // Samples a parameter if nobody waits and the last sample is long enough ago.
+  void MaybeSample();
   // Carries out the outputs of the core.
   void Deliver();
   void Append(AppendJournal append);
@@ -184,6 +188,7 @@ class StepLoop final : private ShardHost {
   std::optional<PhaseTimer> gradient_write_;
   // Used by the step thread, except accumulator() and publisher().
   ShardCore core_;
+  absl::Time next_sample_ = absl::InfinitePast();
   std::thread thread_;
   CheckpointThread checkpoints_;
 };

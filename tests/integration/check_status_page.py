@@ -90,6 +90,7 @@ try:
         look("phone", width=390, height=800)
         look("no-script", scripts=False)
         look("parameters", path="/parameters")
+        look("parameter", path="/parameter?id=0")
         look("parameters-phone", path="/parameters?q=weight", width=390, height=800)
         # Values change without a reload.
         look("live")

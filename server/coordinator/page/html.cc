@@ -28,6 +28,10 @@ std::string Number(std::optional<double> value) {
 
 Cell TextCell(absl::string_view text) { return {Escape(text)}; }
 
+Cell LinkCell(absl::string_view target, absl::string_view text) {
+  return {absl::StrCat("<a href=\"", Escape(target), "\">", Escape(text), "</a>")};
+}
+
 Cell NumberCell(absl::string_view text) { return {Escape(text), true}; }
 
 Cell MeterCell(double part, double whole, absl::string_view text) {

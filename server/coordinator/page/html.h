@@ -26,8 +26,9 @@ struct Cell {
   bool is_number = false;
 };
 
-// Return cells of a text, which is escaped, and of a number.
+// Return cells of a text, which is escaped, of a link, and of a number.
 Cell TextCell(absl::string_view text);
+Cell LinkCell(absl::string_view target, absl::string_view text);
 Cell NumberCell(absl::string_view text);
 // Returns a cell with a bar of `part` of `whole`, and the text.
 Cell MeterCell(double part, double whole, absl::string_view text);

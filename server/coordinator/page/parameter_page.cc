@@ -51,8 +51,9 @@ std::string ParametersHtml(const v1::ListParametersResponse& page, absl::string_
   for (const v1::ParameterRow& row : page.parameters()) {
     const bool known = row.has_state();
     const v1::ParameterState& state = row.state();
-    table.AddRow({TextCell(row.spec().name()), TextCell(RouteOf(row)),
-                  TextCell(row.placement().group()),
+    table.AddRow({LinkCell(absl::StrCat("/parameter?id=", row.placement().parameter_id()),
+                           row.spec().name()),
+                  TextCell(RouteOf(row)), TextCell(row.placement().group()),
                   NumberCell(absl::StrCat(row.placement().shard())), TextCell(ShapeOf(row)),
                   TextCell(known ? state.tier() : "-"),
                   NumberCell(known ? monitor::Bytes(state.state_bytes()) : "-"),

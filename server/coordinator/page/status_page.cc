@@ -10,9 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/mutex.h"
 #include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/coordinator/page/curve_section.h"
+#include "server/coordinator/page/history_page.h"
 #include "server/coordinator/page/parameter_page.h"
+#include "server/monitor/sample_csv.h"
 
 namespace kaon::coordinator {
 
@@ -43,6 +46,13 @@ metrics::HttpResponse Csv(const std::string& name, std::string body) {
   response.headers.push_back(
       {"Content-Disposition", absl::StrCat("attachment; filename=\"", name, "\"")});
   response.body = std::move(body);
+  return response;
+}
+
+metrics::HttpResponse Unavailable(const absl::Status& problem) {
+  metrics::HttpResponse response;
+  response.status = 503;
+  response.body = absl::StrCat(problem.ToString(), "\n");
   return response;
 }
 
@@ -78,9 +88,13 @@ std::vector<metrics::HttpRoute> StatusPage::Routes() {
                                 return (this->*answer)(request);
                               }};
   };
-  return {route("/", &StatusPage::Overview), route("/events", &StatusPage::Events),
-          route("/steps.csv", &StatusPage::StepsCsv), route("/parameters", &StatusPage::Parameters),
-          route("/parameters.csv", &StatusPage::ParametersCsv)};
+  return {route("/", &StatusPage::Overview),
+          route("/events", &StatusPage::Events),
+          route("/steps.csv", &StatusPage::StepsCsv),
+          route("/parameters", &StatusPage::Parameters),
+          route("/parameters.csv", &StatusPage::ParametersCsv),
+          route("/parameter", &StatusPage::Parameter),
+          route("/parameter.csv", &StatusPage::ParameterCsv)};
 }
 
 Range StatusPage::RangeOf(const metrics::HttpRequest& request) const {
@@ -147,9 +161,10 @@ metrics::HttpResponse StatusPage::StepsCsv(const metrics::HttpRequest& request) 
   return Csv("steps.csv", CurvesCsv(*feed_->curves().Read(range.from, range.to)));
 }
 
-absl::StatusOr<v1::ListParametersResponse> StatusPage::List(
-    const v1::ListParametersRequest& request) {
-  using Answer = absl::StatusOr<v1::ListParametersResponse>;
+template <typename Response>
+absl::StatusOr<Response> StatusPage::Await(
+    const std::function<void(ClusterQueries::Done<Response>)>& ask) {
+  using Answer = absl::StatusOr<Response>;
   // Shared with an answer that may come too late.
   struct Waiting {
     Mutex mu;
@@ -161,7 +176,7 @@ absl::StatusOr<v1::ListParametersResponse> StatusPage::List(
     return absl::ResourceExhaustedError("too many tables are being read; try again");
   }
   const auto waiting = std::make_shared<Waiting>();
-  queries_.Parameters(request, [waiting](Answer answer) {
+  ask([waiting](Answer answer) {
     MutexLock lock(waiting->mu);
     waiting->answer = std::move(answer);
     waiting->came.NotifyAll();
@@ -174,6 +189,43 @@ absl::StatusOr<v1::ListParametersResponse> StatusPage::List(
   --waiting_;
   if (!waiting->answer.has_value()) return absl::DeadlineExceededError("the shards do not answer");
   return *std::move(waiting->answer);
+}
+
+absl::StatusOr<v1::ListParametersResponse> StatusPage::List(
+    const v1::ListParametersRequest& request) {
+  return Await<v1::ListParametersResponse>(
+      [this, &request](auto done) { queries_.Parameters(request, std::move(done)); });
+}
+
+absl::StatusOr<StatusPage::NamedHistory> StatusPage::HistoryOf(
+    const metrics::HttpRequest& request) {
+  v1::ListParametersRequest list;
+  // A page of the table begins with the parameter of that id.
+  list.set_page_token(Argument(request, "id"));
+  list.set_page_size(1);
+  KAON_ASSIGN_OR_RETURN(const v1::ListParametersResponse rows, List(list));
+  if (rows.parameters().empty()) return absl::NotFoundError("there is no parameter of that id");
+  v1::GetParameterHistoryRequest ask;
+  ask.set_parameter(rows.parameters(0).spec().name());
+  KAON_ASSIGN_OR_RETURN(v1::GetParameterHistoryResponse history,
+                        Await<v1::GetParameterHistoryResponse>([this, &ask](auto done) {
+                          queries_.ParameterHistory(ask, std::move(done));
+                        }));
+  return NamedHistory{ask.parameter(), std::move(history)};
+}
+
+metrics::HttpResponse StatusPage::Parameter(const metrics::HttpRequest& request) {
+  const absl::StatusOr<NamedHistory> named = HistoryOf(request);
+  const std::shared_ptr<const PageFacts> data = feed_->Get();
+  return PageResponse("Kaon: parameter", data == nullptr ? "" : data->status.job(),
+                      named.ok() ? HistoryHtml(named->name, named->history)
+                                 : HistoryProblemHtml(named.status().ToString()));
+}
+
+metrics::HttpResponse StatusPage::ParameterCsv(const metrics::HttpRequest& request) {
+  const absl::StatusOr<NamedHistory> named = HistoryOf(request);
+  if (!named.ok()) return Unavailable(named.status());
+  return Csv("parameter.csv", monitor::SampleCsv(named->history.history()));
 }
 
 metrics::HttpResponse StatusPage::Parameters(const metrics::HttpRequest& request) {
@@ -196,12 +248,7 @@ metrics::HttpResponse StatusPage::ParametersCsv(const metrics::HttpRequest& requ
   std::string csv = ParametersCsvHeader();
   do {
     const absl::StatusOr<v1::ListParametersResponse> page = List(list);
-    if (!page.ok()) {
-      metrics::HttpResponse response;
-      response.status = 503;
-      response.body = absl::StrCat(page.status().ToString(), "\n");
-      return response;
-    }
+    if (!page.ok()) return Unavailable(page.status());
     csv += ParametersCsvRows(*page);
     list.set_page_token(page->next_page_token());
   } while (!list.page_token().empty());

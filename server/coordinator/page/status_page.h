@@ -4,6 +4,7 @@
 #define KAON_SERVER_COORDINATOR_PAGE_STATUS_PAGE_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,8 +37,19 @@ class StatusPage {
   metrics::HttpResponse ParametersCsv(const metrics::HttpRequest& request);
   // Waits until the feed has values of the last seconds, as far as the shards answer.
   void AwaitFresh();
-  // Waits for the shards. RESOURCE_EXHAUSTED if too many others wait.
+  metrics::HttpResponse Parameter(const metrics::HttpRequest& request);
+  metrics::HttpResponse ParameterCsv(const metrics::HttpRequest& request);
+  // Starts a query and waits for its answer from the shards. RESOURCE_EXHAUSTED if too many others
+  // wait.
+  template <typename Response>
+  absl::StatusOr<Response> Await(const std::function<void(ClusterQueries::Done<Response>)>& ask);
   absl::StatusOr<v1::ListParametersResponse> List(const v1::ListParametersRequest& request);
+  // The history of the parameter whose id a request names, with the name of the parameter.
+  struct NamedHistory {
+    std::string name;
+    v1::GetParameterHistoryResponse history;
+  };
+  absl::StatusOr<NamedHistory> HistoryOf(const metrics::HttpRequest& request);
   // Returns the range of steps that a request names.
   Range RangeOf(const metrics::HttpRequest& request) const;
 

@@ -247,6 +247,14 @@ grpc::ServerUnaryReactor* AdminService::GetParameterDiagnostics(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::GetParameterHistory(
+    grpc::CallbackServerContext* context, const v1::GetParameterHistoryRequest* request,
+    v1::GetParameterHistoryResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  queries_.ParameterHistory(*request, Answering(context, reactor, "GetParameterHistory", response));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AdminService::ReadSlice(grpc::CallbackServerContext* context,
                                                   const v1::ReadSliceRequest* request,
                                                   v1::ReadSliceResponse* response) {

@@ -64,6 +64,9 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetParameterDiagnostics(
       grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
       v1::GetParameterDiagnosticsResponse* response) override;
+  grpc::ServerUnaryReactor* GetParameterHistory(grpc::CallbackServerContext* context,
+                                                const v1::GetParameterHistoryRequest* request,
+                                                v1::GetParameterHistoryResponse* response) override;
   grpc::ServerUnaryReactor* ReadSlice(grpc::CallbackServerContext* context,
                                       const v1::ReadSliceRequest* request,
                                       v1::ReadSliceResponse* response) override;

@@ -305,6 +305,12 @@ void ClusterQueries::ParameterDiagnostics(const v1::GetParameterDiagnosticsReque
            &v1::GetParameterDiagnosticsResponse::mutable_diagnostics, std::move(done));
 }
 
+void ClusterQueries::ParameterHistory(const v1::GetParameterHistoryRequest& request,
+                                      Done<v1::GetParameterHistoryResponse> done) const {
+  AskShard(request, v1::ShardParameterRequest(), &ShardLink::ReadParameterHistory,
+           &v1::GetParameterHistoryResponse::mutable_history, std::move(done));
+}
+
 void ClusterQueries::Slice(const v1::ReadSliceRequest& request,
                            Done<v1::ReadSliceResponse> done) const {
   v1::ShardSliceRequest ask;

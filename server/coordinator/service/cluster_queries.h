@@ -54,6 +54,8 @@ class ClusterQueries {
                       Done<v1::GetParameterStatsResponse> done) const;
   void ParameterDiagnostics(const v1::GetParameterDiagnosticsRequest& request,
                             Done<v1::GetParameterDiagnosticsResponse> done) const;
+  void ParameterHistory(const v1::GetParameterHistoryRequest& request,
+                        Done<v1::GetParameterHistoryResponse> done) const;
   void Slice(const v1::ReadSliceRequest& request, Done<v1::ReadSliceResponse> done) const;
 
   // Returns up to `limit` records of the only job from `from_position` on, oldest first.

@@ -65,8 +65,16 @@ const char* NameOf(kernels::StateDType dtype) {
   return "float32";
 }
 
-// Returns the norm of the newest gradient. Absent without a gradient, with a non-finite one, or if
-// its squares were not summed.
+v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string& name,
+                            v1::ParameterDiagnostics* diagnostics) {
+  v1::StoredTensor* tensor = diagnostics->add_tensors();
+  tensor->set_name(name);
+  for (uint64_t size : parameter.shape) tensor->add_shape(size);
+  return tensor;
+}
+
+}  // namespace
+
 std::optional<double> GradNormOf(const ParameterTrace& trace) {
   if (!trace.sums.has_value() || trace.sums->missing() || trace.sums->num_non_finite() > 0) {
     return std::nullopt;
@@ -77,16 +85,6 @@ std::optional<double> GradNormOf(const ParameterTrace& trace) {
   if (sum == 0 && trace.sums->absolute_max() > 0) return std::nullopt;
   return std::sqrt(sum);
 }
-
-v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string& name,
-                            v1::ParameterDiagnostics* diagnostics) {
-  v1::StoredTensor* tensor = diagnostics->add_tensors();
-  tensor->set_name(name);
-  for (uint64_t size : parameter.shape) tensor->add_shape(size);
-  return tensor;
-}
-
-}  // namespace
 
 v1::ParameterStats StatsOf(const StoredParameter& parameter, kernels::Backend& backend,
                            kernels::ConstRegion newest, absl::Span<const kernels::Region> states,

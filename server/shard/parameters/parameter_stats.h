@@ -4,6 +4,8 @@
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 
+#include <optional>
+
 #include "absl/types/span.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
@@ -11,6 +13,10 @@
 #include "server/shard/parameters/parameter_store.h"
 
 namespace kaon::shard {
+
+// Returns the norm of the newest gradient. Absent without a gradient, with a non-finite one, or if
+// its squares were not summed.
+std::optional<double> GradNormOf(const ParameterTrace& trace);
 
 // `newest` are the newest weights, `states` the optimizer state. `previous` is the weight before
 // the newest update; empty before the first. Tensors of a device are copied to the host, one or two

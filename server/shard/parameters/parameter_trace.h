@@ -9,6 +9,7 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/tensor.pb.h"
 #include "kernels/optimizer_rule.h"
+#include "server/shard/parameters/parameter_sample.h"
 
 namespace kaon::shard {
 
@@ -32,6 +33,7 @@ struct ParameterTrace {
   // Counted since the process started.
   uint64_t non_finite_steps = 0;
   uint64_t non_finite_elements = 0;
+  SampleSeries samples;
 };
 
 }  // namespace kaon::shard

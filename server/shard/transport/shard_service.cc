@@ -110,6 +110,14 @@ grpc::ServerUnaryReactor* ShardControlService::GetParameterDiagnostics(
   return call.reactor;
 }
 
+grpc::ServerUnaryReactor* ShardControlService::ReadParameterHistory(
+    grpc::CallbackServerContext* context, const v1::ShardParameterRequest* request,
+    v1::ParameterHistory* response) {
+  const UnaryCall call{loop_.counts(), context, "ReadParameterHistory"};
+  loop_.ParameterHistory(*request, call.Answer(response));
+  return call.reactor;
+}
+
 grpc::ServerUnaryReactor* ShardControlService::ReadSlice(grpc::CallbackServerContext* context,
                                                          const v1::ShardSliceRequest* request,
                                                          v1::TensorSlice* response) {

@@ -90,6 +90,9 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerUnaryReactor* GetParameterDiagnostics(grpc::CallbackServerContext* context,
                                                     const v1::ShardParameterRequest* request,
                                                     v1::ParameterDiagnostics* response) override;
+  grpc::ServerUnaryReactor* ReadParameterHistory(grpc::CallbackServerContext* context,
+                                                 const v1::ShardParameterRequest* request,
+                                                 v1::ParameterHistory* response) override;
   grpc::ServerUnaryReactor* ReadSlice(grpc::CallbackServerContext* context,
                                       const v1::ShardSliceRequest* request,
                                       v1::TensorSlice* response) override;

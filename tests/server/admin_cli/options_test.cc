@@ -131,6 +131,12 @@ TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
   EXPECT_EQ(read.options->count, 9u);
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "read", "wte", "--count", "0"}).exit_status,
             2);
+  const ParsedCommandLine history =
+      Parse({"--endpoints", "a:1", "parameter", "history", "wte", "-o", "csv"});
+  ASSERT_TRUE(history.options.has_value()) << history.text;
+  EXPECT_EQ(history.options->command, Command::kParameterHistory);
+  EXPECT_TRUE(history.options->csv);
+  EXPECT_EQ(Parse({"--endpoints", "a:1", "steps", "-o", "csv"}).exit_status, 2);
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "stats"}).exit_status, 2);
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter"}).exit_status, 2);
 }

@@ -78,6 +78,26 @@ TEST(ParameterCommandTest, DiagnosticsTableHasARowForEachTensor) {
             "momentum_buffer  int8   2x3     24 B  cpu       step 4\n");
 }
 
+TEST(ParameterCommandTest, HistoriesHaveOneRowForEachSample) {
+  NamedHistory history = {"h.weight", {}};
+  *history.answer.mutable_placement() = Placement();
+  history.answer.mutable_history()->set_every_steps(20);
+  v1::ParameterSample& sample = *history.answer.mutable_history()->add_samples();
+  sample.set_step(9);
+  sample.set_weight_norm(2.5);
+  sample.set_stable_rank(3);
+  EXPECT_EQ(ParameterHistoryJson(history).dump(),
+            R"({"parameter_id":3,"name":"h.weight","group":"muon","shard":1,"every_steps":20,)"
+            R"("samples":[{"step":9,"weight_norm":2.5,"grad_norm":null,"update_norm":null,)"
+            R"("update_to_weight_ratio":null,"orthogonality_error":null,"stable_rank":3.0}]})");
+  EXPECT_EQ(
+      ParameterHistoryText(history),
+      "parameter h.weight (id 3, group muon, shard 1)\n"
+      "a sample every 20 steps or more, since the shard started\n"
+      "STEP  WEIGHT NORM  GRAD NORM  UPDATE NORM  UPDATE/WEIGHT  ORTHOGONALITY  STABLE RANK\n"
+      "   9          2.5          -            -              -              -            3\n");
+}
+
 TEST(ParameterCommandTest, SlicesShowEveryValueWithItsIndex) {
   NamedSlice slice = {"h.weight", "exp_avg", 4, {}};
   *slice.answer.mutable_placement() = Placement();

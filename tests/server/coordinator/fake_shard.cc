@@ -182,6 +182,15 @@ grpc::Status FakeShard::GetParameterDiagnostics(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeShard::ReadParameterHistory(grpc::ServerContext*,
+                                             const v1::ShardParameterRequest* request,
+                                             v1::ParameterHistory* response) {
+  response->set_parameter_id(request->parameter_id());
+  response->set_every_steps(10);
+  response->add_samples()->set_step(1);
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeShard::ReadSlice(grpc::ServerContext*, const v1::ShardSliceRequest* request,
                                   v1::TensorSlice* response) {
   response->set_values(absl::StrCat(request->job(), " ", request->parameter_id(), " ",

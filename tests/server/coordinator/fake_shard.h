@@ -53,6 +53,9 @@ class FakeShard : public v1::ShardControl::Service {
   grpc::Status GetParameterDiagnostics(grpc::ServerContext* context,
                                        const v1::ShardParameterRequest* request,
                                        v1::ParameterDiagnostics* response) override;
+  grpc::Status ReadParameterHistory(grpc::ServerContext* context,
+                                    const v1::ShardParameterRequest* request,
+                                    v1::ParameterHistory* response) override;
   grpc::Status ReadSlice(grpc::ServerContext* context, const v1::ShardSliceRequest* request,
                          v1::TensorSlice* response) override;
 

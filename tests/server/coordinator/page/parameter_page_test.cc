@@ -31,7 +31,10 @@ TEST(ParameterPageTest, ShowsRoutes) {
   v1::ListParametersResponse page = Page(1, "<img src=x>");
   page.set_next_page_token("150");
   const std::string html = ParametersHtml(page, "a\"&b", "");
-  EXPECT_THAT(html, HasSubstr("&lt;img src=x&gt;</th><td>muon</td><td>matrices</td>"));
+  EXPECT_THAT(
+      html,
+      HasSubstr(
+          "<a href=\"/parameter?id=0\">&lt;img src=x&gt;</a></th><td>muon</td><td>matrices</td>"));
   EXPECT_THAT(html, HasSubstr("<td>4096 x 128</td>"));
   EXPECT_THAT(html, HasSubstr("value=\"a&quot;&amp;b\""));
   EXPECT_THAT(html, HasSubstr("/parameters?q=a%22%26b&amp;first=150\" rel=\"next\""));

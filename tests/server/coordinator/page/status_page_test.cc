@@ -46,8 +46,8 @@ TEST_F(StatusPageTest, ShowsTheJobAndItsShards) {
 }
 
 TEST_F(StatusPageTest, NeedsTheToken) {
-  for (const char* const target :
-       {"/", "/events", "/parameters", "/steps.csv", "/parameters.csv"}) {
+  for (const char* const target : {"/", "/events", "/parameters", "/steps.csv", "/parameters.csv",
+                                   "/parameter", "/parameter.csv"}) {
     EXPECT_EQ(metrics::StatusOf(metrics::Fetch(server_->metrics_port(), target)), 401) << target;
   }
   EXPECT_EQ(metrics::StatusOf(metrics::Fetch(server_->metrics_port(), "/metrics")), 200);
@@ -72,6 +72,15 @@ TEST_F(StatusPageTest, SearchesParameters) {
   EXPECT_THAT(Get("/parameters.csv"), HasSubstr("parameter_id,name,route"));
   EXPECT_EQ(metrics::StatusOf(Get("/parameters.csv?q=(")), 503);
   EXPECT_THAT(Get("/steps.csv?last=all"), HasSubstr("position,step,outcome"));
+}
+
+TEST_F(StatusPageTest, DrawsTheHistoryOfAParameter) {
+  Train();
+  EXPECT_THAT(Get("/parameters"), HasSubstr("href=\"/parameter?id=0\""));
+  EXPECT_THAT(Get("/parameter?id=0"), HasSubstr("A sample every 10 steps"));
+  EXPECT_THAT(Get("/parameter.csv?id=0"), HasSubstr("step,weight_norm"));
+  EXPECT_THAT(Get("/parameter?id=x"), HasSubstr("page_token"));
+  EXPECT_EQ(metrics::StatusOf(Get("/parameter.csv?id=99999")), 503);
 }
 
 TEST_F(StatusPageTest, SaysThatThereIsNoJob) {

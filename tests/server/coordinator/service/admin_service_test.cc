@@ -237,6 +237,12 @@ TEST_F(AdminServiceTest, AsksTheShardThatHoldsAParameter) {
   v1::GetParameterStatsResponse response;
   ASSERT_TRUE(Call(&v1::Admin::Stub::GetParameterStats, *admin_, request, &response).ok());
   EXPECT_EQ(response.stats().parameter_id(), 4);
+  v1::GetParameterHistoryRequest history_request;
+  history_request.set_parameter("table");
+  v1::GetParameterHistoryResponse history;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::GetParameterHistory, *admin_, history_request, &history).ok());
+  EXPECT_EQ(history.history().parameter_id(), 4u);
+  EXPECT_EQ(history.history().samples_size(), 1);
 }
 
 TEST_F(AdminServiceTest, ReadsASliceWhereTheParameterIsAndCountsIt) {
