@@ -12,6 +12,9 @@
 #include "kernels/backend.h"
 #include "proto/text.h"
 #include "proto/version.h"
+#include "server/admin_cli/arguments/add_command.h"
+#include "server/admin_cli/arguments/checkpoint_arguments.h"
+#include "server/admin_cli/arguments/parameter_arguments.h"
 #include "server/admin_cli/completion.h"
 #include "server/admin_cli/exit_status.h"
 
@@ -87,74 +90,13 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 
-// Adds a subcommand that sets `command` when the user gives it.
-CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, Command command,
-                     Typed& typed) {
-  CLI::App* sub = parent.add_subcommand(name, help);
-  sub->fallthrough();
-  sub->callback([&typed, command] { typed.options.command = command; });
-  return sub;
-}
-
-void AddCheckpointCommands(CLI::App& app, Typed& typed) {
-  Options& options = typed.options;
-  CLI::App* checkpoint = app.add_subcommand("checkpoint", "Checkpoints of a job");
-  checkpoint->require_subcommand(1);
-  checkpoint->fallthrough();
-  AddCommand(*checkpoint, "list", "What the coordinator's checkpoint directory holds, newest first",
-             Command::kCheckpointList, typed);
-  CLI::App* verify = AddCommand(*checkpoint, "verify", "Read every byte of a checkpoint",
-                                Command::kCheckpointVerify, typed);
-  verify->add_option("ID", options.checkpoint, "Its id")->required();
-  CLI::App* create =
-      AddCommand(*checkpoint, "create", "Write the state of the job as it is, while it goes on",
-                 Command::kCheckpointCreate, typed);
-  create->add_option("ID", options.checkpoint, "Its id (default: JOB-TIMELINE-POSITION)");
-  CLI::App* restore = AddCommand(*checkpoint, "restore",
-                                 "Go on from a checkpoint, as a new timeline, or start its job",
-                                 Command::kCheckpointRestore, typed);
-  restore->add_option("ID", options.checkpoint, "Its id (default: the newest good one)");
-  restore->add_option("--expect-step", options.expected_step,
-                      "Only if the job is at this one or further (default: the one it is at now)");
-  CLI::App* deleted = AddCommand(*checkpoint, "delete", "Remove a checkpoint and its files",
-                                 Command::kCheckpointDelete, typed);
-  deleted->add_option("ID", options.checkpoint, "Its id")->required();
-  for (CLI::App* one : {restore, deleted}) {
-    one->add_flag("--yes", options.confirmed, "Do not ask; needed without a terminal");
-  }
-  restore->add_flag("--allow-other-build", options.allow_other_build,
-                    "Even if another build, backend or device class than the shards' wrote it");
-  CLI::App* exported =
-      AddCommand(*checkpoint, "export", "Its weights as one safetensors file; needs no cluster",
-                 Command::kCheckpointExport, typed);
-  exported->add_option("ID", options.checkpoint, "Its id")->required();
-  exported->add_option("--out", options.file, "The file to write")->required();
-  exported->add_option("--dtype", options.dtype, "float32 (the masters) or bfloat16")
-      ->check(CLI::IsMember({"float32", "bfloat16"}))
-      ->capture_default_str();
-  exported->add_flag("--state", options.with_state, "Also optimizer state; all in float32")
-      ->excludes("--dtype");
-  CLI::App* import =
-      AddCommand(*checkpoint, "import", "A checkpoint of step 0 out of weights; needs no cluster",
-                 Command::kCheckpointImport, typed);
-  import->add_option("FILE", options.file, "A safetensors file with every parameter")->required();
-  import->add_option("--job", options.job_file, "The job's definition, .textproto or .json")
-      ->required();
-  import->add_option("--id", options.checkpoint, "Id of the new checkpoint")->required();
-  for (CLI::App* one : {exported, import}) {
-    one->add_option("--checkpoint-dir", options.checkpoint_directory, "Where checkpoints lie")
-        ->envname("KAON_CHECKPOINT_DIR")
-        ->required();
-  }
-}
-
 void AddShardCommands(CLI::App& app, Typed& typed) {
   CLI::App* shard = app.add_subcommand("shard", "One shard");
   shard->require_subcommand(1);
   shard->fallthrough();
   CLI::App* drain =
       AddCommand(*shard, "drain", "End its process between two steps; a supervisor starts it again",
-                 Command::kShardDrain, typed);
+                 Command::kShardDrain, typed.options);
   drain->add_option("N", typed.options.shard_index, "Its index, from 0, as status shows it")
       ->required();
   drain->add_flag("--wait", typed.options.wait, "Until it is back and steps go on");
@@ -179,17 +121,18 @@ void AddJobCommands(CLI::App& app, Typed& typed) {
   job->require_subcommand(1);
   job->fallthrough();
   CLI::App* show = AddCommand(*job, "show", "Definition, groups and progress of the job",
-                              Command::kJobShow, typed);
+                              Command::kJobShow, typed.options);
   show->add_flag("--effective", typed.effective,
                  "Every value of the job and its groups, and where it comes from");
   AddSettings(
       *AddCommand(*job, "set", "Change the workers of the job between two steps, all or none",
-                  Command::kGroupSet, typed),
+                  Command::kGroupSet, typed.options),
       "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30", typed.options);
-  AddCommand(*job, "list", "Every job of the cluster: at most one", Command::kJobList, typed);
+  AddCommand(*job, "list", "Every job of the cluster: at most one", Command::kJobList,
+             typed.options);
   CLI::App* deleted =
       AddCommand(*job, "delete", "End the job and free the cluster for another; checkpoints stay",
-                 Command::kJobDelete, typed);
+                 Command::kJobDelete, typed.options);
   deleted->add_option("NAME", typed.options.deleted_job, "Its name")->required();
   deleted->add_flag("--yes", typed.options.confirmed, "Do not ask; needed without a terminal");
 }
@@ -197,7 +140,7 @@ void AddJobCommands(CLI::App& app, Typed& typed) {
 void AddVerifyNumerics(CLI::App& app, Typed& typed) {
   CLI::App* verify = AddCommand(app, "verify-numerics",
                                 "Every rule on this machine beside float64; needs no cluster",
-                                Command::kVerifyNumerics, typed);
+                                Command::kVerifyNumerics, typed.options);
   verify->add_option("--backend", typed.options.backend, "cpu, or the name of a plugin")
       ->capture_default_str();
   verify
@@ -215,7 +158,7 @@ void AddPreflight(CLI::App& app, Typed& typed) {
   Options& options = typed.options;
   CLI::App* preflight =
       AddCommand(app, "preflight", "Whether a job fits, and what it needs; changes nothing",
-                 Command::kPreflight, typed);
+                 Command::kPreflight, typed.options);
   preflight->add_option("JOB", options.job_file, "The job's definition, .textproto or .json")
       ->required();
   CLI::Option* shards =
@@ -237,7 +180,7 @@ void AddPreflight(CLI::App& app, Typed& typed) {
 
 void AddSteps(CLI::App& app, Typed& typed) {
   CLI::App* steps = AddCommand(app, "steps", "Newest decisions: norms, clip factors, outcome",
-                               Command::kSteps, typed);
+                               Command::kSteps, typed.options);
   steps->add_option("--limit", typed.options.limit, "So many of the newest")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -252,13 +195,13 @@ void AddSteps(CLI::App& app, Typed& typed) {
 void AddLiveCommands(CLI::App& app, Typed& typed) {
   CLI::App* events =
       AddCommand(app, "events", "What the servers have counted; --watch prints new ones",
-                 Command::kStatusEvents, typed);
+                 Command::kStatusEvents, typed.options);
   events
       ->add_flag("--watch{1}", typed.event_seconds,
                  "Print a line for each new one until Ctrl-C, asking each second or =SECONDS")
       ->check(CLI::Range(0.1, 3600.0));
   CLI::App* top = AddCommand(app, "top", "Steps per second, phases and memory by shard, redrawn",
-                             Command::kTop, typed);
+                             Command::kTop, typed.options);
   top->add_option("--interval", typed.options.interval_seconds, "Seconds between two answers")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
@@ -270,43 +213,20 @@ void AddLiveCommands(CLI::App& app, Typed& typed) {
 
 void AddServerCommands(CLI::App& app, Typed& typed) {
   AddCommand(app, "config", "What every server is configured with, without secrets",
-             Command::kConfig, typed);
+             Command::kConfig, typed.options);
   CLI::App* log = app.add_subcommand("log", "Logs of the servers");
   log->require_subcommand(1);
   log->fallthrough();
   CLI::App* set = AddCommand(*log, "set", "Change what every server logs, until it restarts",
-                             Command::kLogSet, typed);
+                             Command::kLogSet, typed.options);
   set->add_option("LEVEL", typed.options.log_level, "debug, info, warning or error")
       ->required()
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
 
-void AddParameterCommands(CLI::App& app, Typed& typed) {
-  CLI::App* parameter = app.add_subcommand("parameter", "One parameter");
-  parameter->require_subcommand(1);
-  parameter->fallthrough();
-  CLI::App* read = AddCommand(*parameter, "read", "Values of its weights or optimizer state",
-                              Command::kParameterRead, typed);
-  read->add_option("--tensor", typed.options.tensor,
-                   "weight, momentum_buffer, exp_avg or exp_avg_sq (weight)");
-  read->add_option("--offset", typed.options.offset, "First element, in row-major order (0)");
-  read->add_option("--count", typed.options.count, "Number of elements (16)")
-      ->check(CLI::Range(1, 262144));
-  for (CLI::App* one :
-       {read,
-        AddCommand(*parameter, "history", "Norms and ranks over the steps, oldest first",
-                   Command::kParameterHistory, typed),
-        AddCommand(*parameter, "stats", "Norms of weight, gradient, last update and momentum",
-                   Command::kParameterStats, typed),
-        AddCommand(*parameter, "diagnostics", "Every stored tensor: dtype, bytes, tier, first use",
-                   Command::kParameterDiagnostics, typed)}) {
-    one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
-  }
-}
-
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
-    return AddCommand(parent, name, help, command, typed);
+    return AddCommand(parent, name, help, command, typed.options);
   };
   CLI::App* status =
       add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
@@ -316,7 +236,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
   CLI::App* parameters =
       add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
   parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
-  AddParameterCommands(app, typed);
+  AddParameterCommands(app, typed.options);
   AddSteps(app, typed);
   AddLiveCommands(app, typed);
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
@@ -355,7 +275,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
   AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
   AddShardCommands(app, typed);
   AddServerCommands(app, typed);
-  AddCheckpointCommands(app, typed);
+  AddCheckpointCommands(app, typed.options);
   AddPreflight(app, typed);
   AddVerifyNumerics(app, typed);
 }

@@ -112,35 +112,6 @@ TEST(OptionsTest, MeasuresFormsWithoutACluster) {
   EXPECT_EQ(parsed.options->command, Command::kMeasureForms);
 }
 
-TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
-  const ParsedCommandLine stats =
-      Parse({"parameter", "stats", "h.0.weight", "--endpoints", "a:1", "-o", "json"});
-  ASSERT_TRUE(stats.options.has_value()) << stats.text;
-  EXPECT_EQ(stats.options->command, Command::kParameterStats);
-  EXPECT_EQ(stats.options->parameter, "h.0.weight");
-  const ParsedCommandLine diagnostics =
-      Parse({"--endpoints", "a:1", "parameter", "diagnostics", "wte"});
-  ASSERT_TRUE(diagnostics.options.has_value()) << diagnostics.text;
-  EXPECT_EQ(diagnostics.options->command, Command::kParameterDiagnostics);
-  const ParsedCommandLine read = Parse({"--endpoints", "a:1", "parameter", "read", "wte",
-                                        "--tensor", "exp_avg", "--offset", "5", "--count", "9"});
-  ASSERT_TRUE(read.options.has_value()) << read.text;
-  EXPECT_EQ(read.options->command, Command::kParameterRead);
-  EXPECT_EQ(read.options->tensor, "exp_avg");
-  EXPECT_EQ(read.options->offset, 5u);
-  EXPECT_EQ(read.options->count, 9u);
-  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "read", "wte", "--count", "0"}).exit_status,
-            2);
-  const ParsedCommandLine history =
-      Parse({"--endpoints", "a:1", "parameter", "history", "wte", "-o", "csv"});
-  ASSERT_TRUE(history.options.has_value()) << history.text;
-  EXPECT_EQ(history.options->command, Command::kParameterHistory);
-  EXPECT_TRUE(history.options->csv);
-  EXPECT_EQ(Parse({"--endpoints", "a:1", "steps", "-o", "csv"}).exit_status, 2);
-  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "stats"}).exit_status, 2);
-  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter"}).exit_status, 2);
-}
-
 TEST(OptionsTest, SetsFieldsOfAGroup) {
   const ParsedCommandLine parsed =
       Parse({"group", "set", "scalars", "lr=0.5", "adamw.eps=1e-6", "--endpoints", "a:1"});
@@ -223,45 +194,6 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
     EXPECT_EQ(parsed.exit_status, 2) << parsed.text;
     EXPECT_NE(parsed.text.find(why), std::string::npos) << parsed.text;
   }
-}
-
-TEST(OptionsTest, CheckpointCommandsOnFilesNeedNoCluster) {
-  const ParsedCommandLine exported = Parse({"checkpoint", "export", "run-1-42", "--checkpoint-dir",
-                                            "/ckpt", "--out", "w", "--dtype", "bfloat16"});
-  ASSERT_TRUE(exported.options.has_value()) << exported.text;
-  EXPECT_EQ(exported.options->command, Command::kCheckpointExport);
-  EXPECT_EQ(exported.options->checkpoint, "run-1-42");
-  EXPECT_EQ(exported.options->checkpoint_directory, "/ckpt");
-  EXPECT_EQ(exported.options->file, "w");
-  EXPECT_EQ(exported.options->dtype, "bfloat16");
-  EXPECT_FALSE(exported.options->with_state);
-  const ParsedCommandLine with_state =
-      Parse({"checkpoint", "export", "a", "--checkpoint-dir", "/ckpt", "--out", "w", "--state"});
-  ASSERT_TRUE(with_state.options.has_value()) << with_state.text;
-  EXPECT_TRUE(with_state.options->with_state);
-  const ParsedCommandLine imported = Parse({"checkpoint", "import", "w", "--job", "job.json",
-                                            "--checkpoint-dir", "/ckpt", "--id", "start"});
-  ASSERT_TRUE(imported.options.has_value()) << imported.text;
-  EXPECT_EQ(imported.options->command, Command::kCheckpointImport);
-  EXPECT_EQ(imported.options->job_file, "job.json");
-  EXPECT_EQ(imported.options->job, "");
-  EXPECT_EQ(imported.options->checkpoint, "start");
-}
-
-TEST(OptionsTest, OtherCheckpointCommandsAskTheCoordinator) {
-  const ParsedCommandLine verify = Parse({"checkpoint", "verify", "a", "--endpoints", "c:1"});
-  ASSERT_TRUE(verify.options.has_value()) << verify.text;
-  EXPECT_EQ(verify.options->command, Command::kCheckpointVerify);
-  EXPECT_EQ(verify.options->checkpoint, "a");
-  const ParsedCommandLine restore =
-      Parse({"checkpoint", "restore", "--allow-other-build", "--endpoints", "c:1"});
-  ASSERT_TRUE(restore.options.has_value()) << restore.text;
-  EXPECT_EQ(restore.options->command, Command::kCheckpointRestore);
-  EXPECT_TRUE(restore.options->allow_other_build);
-  EXPECT_FALSE(verify.options->allow_other_build);
-  EXPECT_FALSE(Parse({"checkpoint", "list"}).options.has_value());
-  EXPECT_FALSE(Parse({"checkpoint", "verify", "--endpoints", "c:1"}).options.has_value());
-  EXPECT_FALSE(Parse({"checkpoint", "export", "a", "--out", "w"}).options.has_value());
 }
 
 TEST(OptionsTest, KnowsTheFormats) {
