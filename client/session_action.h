@@ -23,6 +23,7 @@ struct StepShare {
   uint32_t micro_batches = 1;
   double learning_rate_multiplier = 1;
   std::map<std::string, double> group_multipliers = {};
+  std::string traceparent = {};
   // Timeline of the job, as far as the worker that begins the step knows it.
   uint64_t timeline = 0;
 };

@@ -119,6 +119,7 @@ void WorkerDriver::Do(const CallBegin& action) {
   request.set_learning_rate_multiplier(action.share.learning_rate_multiplier);
   request.mutable_group_multipliers()->insert(action.share.group_multipliers.begin(),
                                               action.share.group_multipliers.end());
+  request.set_traceparent(action.share.traceparent);
   auto done = [self = shared_from_this(), call = action.call](
                   const absl::StatusOr<v1::BeginStepResponse>& response,
                   const std::string& holder) {

@@ -159,6 +159,7 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOpt
   share.micro_batches = options.micro_batches;
   share.learning_rate_multiplier = options.learning_rate_multiplier;
   share.group_multipliers = options.group_multipliers;
+  share.traceparent = options.traceparent;
   return Open(share, /*load_weights=*/false);
 }
 

@@ -33,6 +33,10 @@ struct BeginOptions {
   // {{"scalars", 0.1}}; a group without one has 1. Must be alike on all workers, as above. An
   // unknown group ends the step with INVALID_ARGUMENT.
   std::map<std::string, double> group_multipliers = {};
+  // W3C traceparent of the span in which the trainer makes the step, such as
+  // 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01. If the coordinator exports traces, the
+  // step's spans become a part of that one. Empty = the step has a trace of its own.
+  std::string traceparent = {};
 };
 
 // Options of Step::Finish; {loss} sets the first.

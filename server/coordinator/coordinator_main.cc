@@ -39,6 +39,8 @@ kaon::config::CommandLine Describe() {
       {"metrics_port_file", "write the bound port of that address here"},
       {"log_level", "debug, info, warning or error; SIGHUP reads it again (info)"},
       {"audit_file", "append admin acts and refused calls to this file, as JSON lines (none)"},
+      {"traces_address",
+       "host:port on loopback of a collector of OpenTelemetry, for a trace of each step (none)"},
       {"log_format", "text, or json: one object a line (text)"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {

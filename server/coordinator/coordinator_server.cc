@@ -95,6 +95,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
   }
   KAON_RETURN_IF_ERROR(config::CheckLogLevel(config.log_level()));
   KAON_RETURN_IF_ERROR(config::CheckLogFormat(config.log_format()));
+  KAON_RETURN_IF_ERROR(TraceSender::CheckAddress(config.traces_address()));
   if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
   KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
   if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));
@@ -239,6 +240,11 @@ absl::Status CoordinatorServer::Listen() {
   queries_ = std::make_unique<ClusterQueries>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
       *keeper_, health_, counts_, watch_.decision_times());
+  if (!config_.traces_address().empty()) {
+    traces_ = std::make_unique<StepTraces>(config_.traces_address(), *queries_);
+    coordinator_service_->OnBegin(
+        [this](const v1::BeginStepRequest& request) { traces_->OnBegin(request); });
+  }
   admin_service_ = std::make_unique<AdminService>(*loop_, links_, *queries_, *keeper_, counts_);
   process_service_ =
       std::make_unique<process::ProcessService>("kaon-coordinator", config_, counts_);
@@ -295,6 +301,7 @@ void CoordinatorServer::Shutdown() {
   // First all callers get their answers. Then no new work can start. Then the port closes.
   if (loop_) loop_->Stop();
   if (monitor_) monitor_->Stop();
+  if (traces_) traces_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
   health_.ShowIn(nullptr);

@@ -21,6 +21,7 @@
 #include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/service/coordinator_service.h"
 #include "server/coordinator/shard_link.h"
+#include "server/coordinator/trace/step_traces.h"
 #include "server/listener/listener.h"
 #include "server/monitor/audit_log.h"
 #include "server/monitor/event_counts.h"
@@ -75,6 +76,8 @@ class CoordinatorServer {
   MachineWatch watch_{health_, counts_};
   // Answers of the links refer to it.
   std::unique_ptr<ClusterQueries> queries_;
+  // Null without traces_address. The same.
+  std::unique_ptr<StepTraces> traces_;
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
   std::unique_ptr<CheckpointKeeper> keeper_;

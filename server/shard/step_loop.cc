@@ -13,6 +13,7 @@
 #include "proto/text.h"
 #include "server/config/log_facts.h"
 #include "server/disk/device_error.h"
+#include "server/monitor/wall_clock.h"
 
 namespace kaon::shard {
 
@@ -88,7 +89,7 @@ StepLoop::StepLoop(ShardCore::Options options, ShardFiles files, monitor::EventC
     : files_(std::move(files)),
       counts_(counts),
       health_(health),
-      phases_(SteadyNow),
+      phases_(SteadyNow, monitor::WallNow),
       core_(std::move(options), *this, &phases_, &counts) {}
 
 void StepLoop::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {

@@ -22,12 +22,14 @@ uint64_t Microseconds(absl::Duration duration) {
 
 void StepPhases::Begin(uint64_t position, uint64_t step) {
   const absl::Time now = now_();
+  const int64_t unix_micros = absl::ToUnixMicros(wall_now_());
   MutexLock lock(mu_);
   if (!steps_.empty() && steps_.back().position >= position) return;
   Step& begun = steps_.emplace_back();
   begun.position = position;
   begun.step = step;
   begun.begun = now;
+  begun.begun_unix_micros = unix_micros;
   begun.seen = now;
   if (steps_.size() > kMostSteps) steps_.pop_front();
 }
@@ -116,6 +118,7 @@ std::vector<v1::StepPhases> StepPhases::Read(uint64_t from_position) const {
     v1::StepPhases& told = read.emplace_back();
     told.set_position(step.position);
     told.set_step(step.step);
+    told.set_accepted_unix_microseconds(std::max<int64_t>(0, step.begun_unix_micros));
     std::vector<std::pair<absl::Time, size_t>> order;
     absl::Time end = step.begun;
     for (size_t i = 0; i < step.spans.size(); ++i) {

@@ -35,8 +35,9 @@ class StepPhases {
     bool waits = false;
   };
 
-  // `now` is monotonic; any thread calls it.
-  explicit StepPhases(std::function<absl::Time()> now) : now_(std::move(now)) {}
+  // `now` is monotonic, `wall_now` the time of day; any thread calls them.
+  StepPhases(std::function<absl::Time()> now, std::function<absl::Time()> wall_now)
+      : now_(std::move(now)), wall_now_(std::move(wall_now)) {}
 
   // Tells that a plan of `step` was accepted at `position`. A later round of it changes nothing.
   void Begin(uint64_t position, uint64_t step);
@@ -72,6 +73,7 @@ class StepPhases {
     uint64_t position = 0;
     uint64_t step = 0;
     absl::Time begun;
+    int64_t begun_unix_micros = 0;
     std::array<Span, kNumPhases> spans;
     // Time until `seen` in which any thread worked on any phase.
     absl::Duration active;
@@ -84,6 +86,7 @@ class StepPhases {
   static void SeeLocked(Step& step, absl::Time now);
 
   const std::function<absl::Time()> now_;
+  const std::function<absl::Time()> wall_now_;
   mutable Mutex mu_;
   std::deque<Step> steps_ ABSL_GUARDED_BY(mu_);
 };

@@ -12,8 +12,10 @@
 namespace kaon::testing {
 
 InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir,
-                                   uint32_t shm_sessions)
-    : checkpoint_dir_(std::move(checkpoint_dir)), shm_sessions_(shm_sessions) {
+                                   uint32_t shm_sessions, std::string traces_address)
+    : checkpoint_dir_(std::move(checkpoint_dir)),
+      shm_sessions_(shm_sessions),
+      traces_address_(std::move(traces_address)) {
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
@@ -54,6 +56,7 @@ void InProcessCluster::StartCoordinator(int port) {
   config.set_heartbeat_ms(50);
   config.set_takeover_ms(300);
   config.set_checkpoint_dir(checkpoint_dir_);
+  config.set_traces_address(traces_address_);
   auto coordinator = coordinator::CoordinatorServer::Start(config);
   CHECK(coordinator.ok()) << coordinator.status();
   coordinator_ = *std::move(coordinator);

@@ -19,7 +19,7 @@ class InProcessCluster {
   // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
   // directory.
   explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "",
-                            uint32_t shm_sessions = 0);
+                            uint32_t shm_sessions = 0, std::string traces_address = "");
   ~InProcessCluster();
 
   // Ends the coordinator and starts another on the same port.
@@ -47,6 +47,7 @@ class InProcessCluster {
   const std::string checkpoint_dir_;
   // Shared-memory sessions of each shard.
   const uint32_t shm_sessions_;
+  const std::string traces_address_;
   std::vector<Shard> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
   int coordinator_port_ = 0;

@@ -144,8 +144,9 @@ grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerCont
                                                         v1::BeginStepResponse* response) {
   const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response,
                                                               Noting(context, "BeginStep"));
-  return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Begin,
-             *request, answer);
+  absl::Status authorized = AuthorizeRank(*context, *request);
+  if (authorized.ok() && on_begin_) on_begin_(*request);
+  return Ask(loop_, loop_.NewCall(), std::move(authorized), &StepMachine::Begin, *request, answer);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CoordinatorService::AwaitStep(

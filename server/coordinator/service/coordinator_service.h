@@ -33,6 +33,12 @@ class CoordinatorService
   CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
       : loop_(loop), counts_(counts) {}
 
+  // Calls `on_begin` with every authorized BeginStep, on gRPC's threads. Call it before the server
+  // starts.
+  void OnBegin(std::function<void(const v1::BeginStepRequest&)> on_begin) {
+    on_begin_ = std::move(on_begin);
+  }
+
   // PERMISSION_DENIED unless the worker's certificate is bound to the request's job (or to none)
   // and, if the request has a rank, to that rank. Other codes: coordinator.proto.
   //
@@ -70,6 +76,8 @@ class CoordinatorService
 
   MachineLoop& loop_;
   monitor::EventCounts& counts_;
+  // Empty if nobody wants to know.
+  std::function<void(const v1::BeginStepRequest&)> on_begin_;
   std::atomic<int> held_back_{0};
   const std::shared_ptr<CostlyCalls> costly_ = std::make_shared<CostlyCalls>();
 };

@@ -10,6 +10,8 @@
 namespace kaon::shard {
 namespace {
 
+constexpr absl::Duration kWallAhead = absl::Hours(9);
+
 class StepPhasesTest : public ::testing::Test {
  protected:
   void After(int64_t microseconds) { now_ += absl::Microseconds(microseconds); }
@@ -31,7 +33,7 @@ class StepPhasesTest : public ::testing::Test {
   }
 
   absl::Time now_ = absl::UnixEpoch();
-  StepPhases phases_{[this] { return now_; }};
+  StepPhases phases_{[this] { return now_; }, [this] { return now_ + kWallAhead; }};
 };
 
 TEST_F(StepPhasesTest, AddsUpWhatTimersSee) {
@@ -161,6 +163,14 @@ TEST_F(StepPhasesTest, ReadersOfThePreviousVersionAreOfItsStep) {
   { PhaseTimer timer(&phases_, Phase::kPull, nullptr, 7); }
   EXPECT_EQ(phases_.Read(0)[0].phases_size(), 1);
   EXPECT_EQ(phases_.Read(0)[1].phases_size(), 0);
+}
+
+TEST_F(StepPhasesTest, TellsTheTimeOfDayOfThePlan) {
+  After(7);
+  phases_.Begin(1, 1);
+  After(5);
+  EXPECT_EQ(phases_.Read(0).back().accepted_unix_microseconds(),
+            absl::ToInt64Microseconds(kWallAhead) + 7);
 }
 
 TEST_F(StepPhasesTest, KeepsTheNewest) {
