@@ -138,7 +138,11 @@ absl::Status PushIntake::AddReceived(const v1::PushRequest& announced,
   for (size_t i = 0; i < chunks.size(); ++i) {
     views.push_back({&chunks[i], absl::MakeConstSpan(&payloads[i], 1)});
   }
-  return accumulator_.AddChunks(*stream_, views);
+  KAON_RETURN_IF_ERROR(accumulator_.AddChunks(*stream_, views));
+  for (const absl::Span<const std::byte>& taken : payloads) {
+    counts_.AddBytes(monitor::Transfer::kPushed, taken.size());
+  }
+  return absl::OkStatus();
 }
 
 void PushIntake::NoteEnd(const absl::Status& status) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "kaon/v1/server_process.grpc.pb.h"
 #include "kaon/v1/shard_nccl.grpc.pb.h"
 #include "kernels/nccl/link_session.h"
 #include "kernels/steady_clock.h"
@@ -156,6 +157,12 @@ TEST_F(NcclPushTest, AFinishWaitsForThePayloadsAnnouncedBeforeIt) {
     EXPECT_EQ(response.credit_bytes(), 16u);
   EXPECT_TRUE(response.has_finished());
   EXPECT_TRUE(stream->Finish().ok());
+  // Counts the payloads of both ways.
+  v1::GetProcessResponse process;
+  ASSERT_TRUE(v1::ServerProcess::NewStub(channel_)
+                  ->GetProcess(WithDeadline().get(), v1::GetProcessRequest(), &process)
+                  .ok());
+  EXPECT_EQ(process.pushed_bytes(), 24u + 16u);
 }
 
 TEST_F(NcclPushTest, AFinishAfterAPayloadThatFailedEndsWithItsFailure) {
