@@ -85,8 +85,39 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["device_class"] = facts.device_class();
   row["weights_digest"] = Hex(facts.weights_digest());
   row["state_digest"] = Hex(facts.state_digest());
+  row["nccl"] = Json::array();
+  for (const v1::NcclPair& pair : facts.nccl_pairs()) {
+    row["nccl"].push_back({{"rank", pair.rank()},
+                           {"session", pair.session()},
+                           {"state", pair.state()},
+                           {"sessions", pair.sessions()},
+                           {"transfers", pair.transfers()},
+                           {"bytes", pair.bytes()},
+                           {"aborts", pair.aborts()}});
+  }
   row["events"] = EventsJson(facts.events());
   return row;
+}
+
+// Returns a table of the workers that send gradients over NCCL; "" if none does.
+std::string NcclText(const v1::GetStatusResponse& status) {
+  Table table({{"NCCL SHARD", kRight},
+               {"RANK", kRight},
+               {"STATE"},
+               {"SESSION", kRight},
+               {"TRANSFERS", kRight},
+               {"BYTES", kRight},
+               {"ABORTS", kRight}});
+  bool any = false;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    for (const v1::NcclPair& pair : shard.description().nccl_pairs()) {
+      any = true;
+      table.AddRow({absl::StrCat(shard.shard()), absl::StrCat(pair.rank()), pair.state(),
+                    absl::StrCat(pair.session()), absl::StrCat(pair.transfers()),
+                    Bytes(pair.bytes()), absl::StrCat(pair.aborts())});
+    }
+  }
+  return any ? absl::StrCat("\n", table.ToString()) : "";
 }
 
 // Returns the most serious problem of a shard.
@@ -188,6 +219,7 @@ std::string StatusTextOf(const v1::GetStatusResponse& status, bool wide) {
                    " (ballot ", status.ballot().counter(), ")\nstarted         ",
                    OrDash(TimeText(status.started_unix_millis())), "\nweights digest  ",
                    digest.has_value() ? Hex(*digest) : "-", "\n\n", ShardsText(status, wide));
+  text += NcclText(status);
   if (!status.holder()) {
     return absl::StrCat(text, "\nworkers         unknown: only the holder knows them\n");
   }

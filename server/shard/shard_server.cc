@@ -168,7 +168,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
       *loop_, nccl_endpoint_.get(), config.host_memory_bytes() + config.staging_bytes());
   nccl_service_ = std::make_unique<ShardNcclService>(nccl_endpoint_.get(), counts_);
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
-  control_service_ = std::make_unique<ShardControlService>(*loop_);
+  control_service_ = std::make_unique<ShardControlService>(*loop_, nccl_endpoint_.get());
   return absl::OkStatus();
 }
 

@@ -22,6 +22,8 @@ using kernels::LinkSession;
 namespace {
 
 constexpr absl::Duration kMaxUnjoinedDelay = absl::Hours(1);
+// Workers of one job at most (proto: world_size).
+constexpr size_t kMaxPairs = 4096;
 
 }  // namespace
 
@@ -97,6 +99,26 @@ size_t NcclEndpoint::num_sessions() const {
   return sessions_.size();
 }
 
+std::vector<v1::NcclPair> NcclEndpoint::Pairs(const std::string& job) const {
+  MutexLock lock(mu_);
+  std::vector<v1::NcclPair> pairs;
+  for (auto at = pairs_.lower_bound({job, 0}); at != pairs_.end() && at->first.first == job; ++at) {
+    pairs.push_back(at->second);
+    const Session* const session = FindLocked(at->second.session());
+    const bool ended = session == nullptr || session->state.ended();
+    pairs.back().set_state(ended ? "ended" : session->joined ? "ready" : "connecting");
+  }
+  return pairs;
+}
+
+v1::NcclPair& NcclEndpoint::PairLocked(const Session& session) {
+  const std::pair<std::string, uint32_t> key = {session.worker.job, session.worker.rank};
+  if (pairs_.size() >= kMaxPairs && pairs_.count(key) == 0) pairs_.clear();
+  v1::NcclPair& pair = pairs_[key];
+  pair.set_rank(session.worker.rank);
+  return pair;
+}
+
 absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const {
   if (stopped_) return absl::UnavailableError("the shard stops");
   const auto of_rank = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
@@ -161,6 +183,9 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   session->number = next_session_++;
   session->busy_at = SteadyNow();
   sessions_.push_back(session);
+  v1::NcclPair& pair = PairLocked(*session);
+  pair.set_session(session->number);
+  pair.set_sessions(pair.sessions() + 1);
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
             << request.rank();
@@ -301,6 +326,8 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
       aborts_.Add(session->state.comm(), [this, session] {
         MutexLock lock(mu_);
         session->state.OnAborted();
+        v1::NcclPair& pair = PairLocked(*session);
+        pair.set_aborts(pair.aborts() + 1);
         sessions_.remove(session);
       });
     }
@@ -333,6 +360,9 @@ void NcclEndpoint::Do(Work& work) {
     work.session->slots[work.slot].used = false;
     work.session->busy_at = SteadyNow();
     work.session->bytes += bytes;
+    v1::NcclPair& pair = PairLocked(*work.session);
+    pair.set_transfers(pair.transfers() + 1);
+    pair.set_bytes(pair.bytes() + bytes);
   }
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
     return work.received(payload);

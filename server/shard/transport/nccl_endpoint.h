@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kaon/v1/shard_control.pb.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/shard_nccl.pb.h"
 #include "kernels/mutex.h"
@@ -99,6 +100,8 @@ class NcclEndpoint {
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   uint32_t slots() const { return options_.slots; }
+  // Returns what each worker of the job has sent, ordered by rank.
+  std::vector<v1::NcclPair> Pairs(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
   // Number of sessions that are in use or being aborted.
   size_t num_sessions() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -128,6 +131,7 @@ class NcclEndpoint {
   // Notes once that a session has ended before its worker joined.
   void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLongestIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::NcclPair& PairLocked(const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,6 +146,8 @@ class NcclEndpoint {
   std::list<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   // The key is job and rank. The map has at most max_unjoined entries.
   std::map<std::pair<std::string, uint32_t>, Unjoined> unjoined_ ABSL_GUARDED_BY(mu_);
+  // Ordered by job and rank.
+  std::map<std::pair<std::string, uint32_t>, v1::NcclPair> pairs_ ABSL_GUARDED_BY(mu_);
   // Ids that nobody joined by.
   uint32_t num_unjoined_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -90,7 +90,14 @@ grpc::ServerUnaryReactor* ShardControlService::DescribeShard(
     grpc::CallbackServerContext* context, const v1::DescribeShardRequest* request,
     v1::DescribeShardResponse* response) {
   const UnaryCall call{loop_.counts(), context, "DescribeShard"};
-  loop_.Describe(request->job(), call.Answer(response));
+  const auto answer = call.Answer(response);
+  loop_.Describe(request->job(), [this, answer](absl::StatusOr<v1::DescribeShardResponse> facts) {
+    if (facts.ok() && nccl_ != nullptr) {
+      const std::string& job = facts->state().registration().definition().name();
+      for (v1::NcclPair& pair : nccl_->Pairs(job)) *facts->add_nccl_pairs() = std::move(pair);
+    }
+    answer(std::move(facts));
+  });
   return call.reactor;
 }
 

@@ -73,8 +73,8 @@ class ShardLocalService : public v1::ShardLocal::CallbackService {
 
 class ShardControlService : public v1::ShardControl::CallbackService {
  public:
-  // `loop` outlives the service.
-  explicit ShardControlService(StepLoop& loop) : loop_(loop) {}
+  // Both outlive the service. Null `nccl`: no sessions to describe.
+  ShardControlService(StepLoop& loop, const NcclEndpoint* nccl) : loop_(loop), nccl_(nccl) {}
 
   grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>* Control(
       grpc::CallbackServerContext* context) override;
@@ -99,6 +99,7 @@ class ShardControlService : public v1::ShardControl::CallbackService {
 
  private:
   StepLoop& loop_;
+  const NcclEndpoint* const nccl_;
 };
 
 }  // namespace kaon::shard

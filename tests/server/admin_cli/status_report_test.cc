@@ -97,6 +97,29 @@ TEST(StatusReportTest, ShowsTheNewestSnapshotAndWhyThereIsNoNewerOne) {
 }
 
 // P18: "service turns read-only (Pull works), says why".
+TEST(StatusReportTest, ShowsWhatEachWorkerSentOverNccl) {
+  v1::GetStatusResponse status;
+  v1::ShardStatus& shard = *status.add_shards();
+  shard.set_connected(true);
+  EXPECT_EQ(StatusText(status).find("NCCL"), std::string::npos);
+  v1::NcclPair& pair = *shard.mutable_description()->add_nccl_pairs();
+  pair.set_rank(3);
+  pair.set_session(9);
+  pair.set_state("ready");
+  pair.set_sessions(2);
+  pair.set_transfers(5);
+  pair.set_bytes(2048);
+  pair.set_aborts(1);
+  EXPECT_EQ(StatusJson(status)["shards"][0]["nccl"].dump(),
+            R"([{"rank":3,"session":9,"state":"ready","sessions":2,"transfers":5,"bytes":2048,)"
+            R"("aborts":1}])");
+  EXPECT_NE(
+      StatusText(status).find("NCCL SHARD  RANK  STATE  SESSION  TRANSFERS    BYTES  ABORTS\n"
+                              "         0     3  ready        9          5  2.0 KiB       1\n"),
+      std::string::npos)
+      << StatusText(status);
+}
+
 TEST(StatusReportTest, TextSaysWhyAShardIsReadOnly) {
   v1::GetStatusResponse status = TwoShards();
   status.mutable_shards(0)->mutable_description()->mutable_journal()->set_read_only_reason(

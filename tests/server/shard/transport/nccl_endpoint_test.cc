@@ -144,6 +144,24 @@ TEST_F(NcclEndpointTest, HandsOverWhatArrivesWithTheAnnouncedDigest) {
   }
 }
 
+TEST_F(NcclEndpointTest, TellsWhatEachWorkerSent) {
+  Start();
+  EXPECT_TRUE(endpoint_->Pairs("gpt2").empty());
+  std::list<Worker> workers;
+  OpenAndUse(1, workers);
+  const auto second = OpenAndUse(0, workers);
+  EXPECT_TRUE(endpoint_->Pairs("other").empty());
+  std::vector<v1::NcclPair> pairs = endpoint_->Pairs("gpt2");
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].ShortDebugString(),
+            "session: 2 state: \"ready\" sessions: 1 transfers: 1 bytes: 60");
+  EXPECT_EQ(pairs[1].rank(), 1u);
+  endpoint_->Fail(second.session(), "for the test");
+  AwaitSessions(1);
+  EXPECT_EQ(endpoint_->Pairs("gpt2")[0].ShortDebugString(),
+            "session: 2 state: \"ended\" sessions: 1 transfers: 1 bytes: 60 aborts: 1");
+}
+
 TEST_F(NcclEndpointTest, RefusesBytesWithAnotherDigest) {
   Start();
   fabric_->SetFaults({.corrupt_at = 1});
