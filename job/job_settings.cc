@@ -22,7 +22,22 @@ namespace {
 constexpr char kWorldSize[] = "world_size";
 constexpr char kWorkerLoss[] = "worker_loss";
 constexpr char kWorkerLossSeconds[] = "worker_loss_seconds";
-constexpr const char* kFields[] = {kWorldSize, kWorkerLoss, kWorkerLossSeconds};
+constexpr char kStepSeconds[] = "step_seconds";
+constexpr char kPaused[] = "paused";
+// In the order in which an entry sets them: worker_loss wait removes the seconds.
+constexpr const char* kFields[] = {kWorldSize, kWorkerLoss, kWorkerLossSeconds, kStepSeconds,
+                                   kPaused};
+
+// Settings by the place of their field in kFields; those of other fields come last.
+struct ByPlace {
+  bool operator()(const std::string& a, const std::string& b) const {
+    const auto place = [](const std::string& field) {
+      return std::find(std::begin(kFields), std::end(kFields), field);
+    };
+    return std::make_pair(place(a), a) < std::make_pair(place(b), b);
+  }
+};
+using Ordered = std::map<std::string, v1::GroupSetting, ByPlace>;
 
 absl::Status Set(const v1::GroupSetting& setting, v1::JobDefinition& job) {
   if (std::find(std::begin(kFields), std::end(kFields), setting.field()) == std::end(kFields)) {
@@ -30,19 +45,22 @@ absl::Status Set(const v1::GroupSetting& setting, v1::JobDefinition& job) {
                                                    "\" cannot be set while the job runs, must be ",
                                                    "one of ", absl::StrJoin(kFields, ", ")));
   }
+  if (setting.field() == kStepSeconds && setting.value() == kNoStepSeconds) {
+    job.clear_step_seconds();
+    return absl::OkStatus();
+  }
   KAON_RETURN_IF_ERROR(
       SetValue(setting, *v1::JobDefinition::descriptor()->FindFieldByName(setting.field()), job));
   // No worker is lost under worker_loss wait.
   if (setting.field() == kWorkerLoss && job.worker_loss() == v1::WORKER_LOSS_POLICY_WAIT) {
     job.clear_worker_loss_seconds();
+    job.clear_step_seconds();
   }
   return absl::OkStatus();
 }
 
-// Applies the settings in the order of the entry: worker_loss before worker_loss_seconds, whatever
-// the caller's order.
-absl::StatusOr<v1::JobDefinition> WorkersAfter(
-    const v1::JobDefinition& job, const std::map<std::string, v1::GroupSetting>& settings) {
+absl::StatusOr<v1::JobDefinition> WorkersAfter(const v1::JobDefinition& job,
+                                               const Ordered& settings) {
   v1::JobDefinition workers = WorkersOf(job);
   for (const auto& [field, setting] : settings) KAON_RETURN_IF_ERROR(Set(setting, workers));
   return workers;
@@ -53,7 +71,7 @@ absl::StatusOr<v1::JobDefinition> WorkersAfter(
 absl::StatusOr<v1::GroupChangeBody> MakeJobChange(const v1::JobDefinition& job,
                                                   absl::Span<const v1::GroupSetting> settings,
                                                   uint64_t position) {
-  std::map<std::string, v1::GroupSetting> ordered;
+  Ordered ordered;
   for (const v1::GroupSetting& setting : settings) {
     if (!ordered.emplace(setting.field(), setting).second) {
       return absl::InvalidArgumentError(
@@ -67,6 +85,9 @@ absl::StatusOr<v1::GroupChangeBody> MakeJobChange(const v1::JobDefinition& job,
   if (!had_seconds && workers.has_worker_loss_seconds()) {
     ordered[kWorkerLossSeconds].set_value(NumberText(workers.worker_loss_seconds()));
   }
+  if (job.has_step_seconds() && !workers.has_step_seconds()) {
+    ordered[kStepSeconds].set_value(kNoStepSeconds);
+  }
   v1::GroupChangeBody change;
   for (const auto& [field, given] : ordered) {
     v1::GroupSetting& setting = *change.add_settings();
@@ -77,7 +98,8 @@ absl::StatusOr<v1::GroupChangeBody> MakeJobChange(const v1::JobDefinition& job,
   return change;
 }
 
-std::vector<v1::GroupSetting> WorkerSettings(const v1::JobDefinition& requested) {
+std::vector<v1::GroupSetting> WorkerSettings(const v1::JobDefinition& requested,
+                                             const v1::JobDefinition& job) {
   v1::JobDefinition workers = WorkersOf(requested);
   CompleteWorkers(workers);
   std::vector<v1::GroupSetting> settings;
@@ -89,6 +111,11 @@ std::vector<v1::GroupSetting> WorkerSettings(const v1::JobDefinition& requested)
   add(kWorkerLoss, NameOf(workers.worker_loss()));
   if (workers.has_worker_loss_seconds()) {
     add(kWorkerLossSeconds, NumberText(workers.worker_loss_seconds()));
+  }
+  if (workers.has_step_seconds()) {
+    add(kStepSeconds, NumberText(workers.step_seconds()));
+  } else if (job.has_step_seconds()) {
+    add(kStepSeconds, kNoStepSeconds);
   }
   return settings;
 }

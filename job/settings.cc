@@ -335,8 +335,9 @@ void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& regis
   for (auto it = newest.begin(); it != newest.end();) {
     const auto& [name, field] = it->first;
     const int group = GroupIndex(job, name);
-    const bool set =
-        name.empty() ? IsSet(job, field) : group >= 0 && IsSet(job.groups(group), field);
+    // A setting of the job that removed a value stays known: a rollback must not bring it back.
+    const bool set = name.empty() ? IsSet(job, field) || it->second.value() == kNoStepSeconds
+                                  : group >= 0 && IsSet(job.groups(group), field);
     it = set ? std::next(it) : newest.erase(it);
   }
   registration.clear_changed();

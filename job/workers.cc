@@ -15,6 +15,16 @@ constexpr double kMinLossSeconds = 1;
 constexpr double kMaxLossSeconds = 86400;
 constexpr double kDefaultLossSeconds = 60;
 
+absl::Status CheckSeconds(const char* field, double seconds) {
+  return CheckRange(field, seconds, kMinLossSeconds, kMaxLossSeconds);
+}
+
+absl::Status CheckUnset(const char* field, bool set, double seconds) {
+  if (!set) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, " is ", seconds, ", must be unset: under worker_loss wait no worker is lost"));
+}
+
 }  // namespace
 
 v1::JobDefinition WorkersOf(const v1::JobDefinition& job) {
@@ -30,6 +40,9 @@ void SetWorkers(const v1::JobDefinition& workers, v1::JobDefinition& job) {
   if (workers.has_worker_loss_seconds()) {
     job.set_worker_loss_seconds(workers.worker_loss_seconds());
   }
+  job.clear_step_seconds();
+  if (workers.has_step_seconds()) job.set_step_seconds(workers.step_seconds());
+  job.set_paused(workers.paused());
 }
 
 void CompleteWorkers(v1::JobDefinition& job) {
@@ -43,13 +56,13 @@ void CompleteWorkers(v1::JobDefinition& job) {
 absl::Status ValidateWorkers(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(CheckCount("world_size", job.world_size(), 1, kMaxWorldSize));
   if (job.worker_loss() != v1::WORKER_LOSS_POLICY_WAIT) {
-    return CheckRange("worker_loss_seconds", job.worker_loss_seconds(), kMinLossSeconds,
-                      kMaxLossSeconds);
+    KAON_RETURN_IF_ERROR(CheckSeconds("worker_loss_seconds", job.worker_loss_seconds()));
+    return job.has_step_seconds() ? CheckSeconds("step_seconds", job.step_seconds())
+                                  : absl::OkStatus();
   }
-  if (!job.has_worker_loss_seconds()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker_loss_seconds is ", job.worker_loss_seconds(),
-                   ", must be unset: under worker_loss wait no worker is lost"));
+  KAON_RETURN_IF_ERROR(
+      CheckUnset("worker_loss_seconds", job.has_worker_loss_seconds(), job.worker_loss_seconds()));
+  return CheckUnset("step_seconds", job.has_step_seconds(), job.step_seconds());
 }
 
 void KeepWorkers(const v1::RegisterBody& running, v1::RegisterBody& restored) {

@@ -1,6 +1,6 @@
-// Handles the fields of a job about its workers: world_size, worker_loss and worker_loss_seconds.
-// They belong to the running job, not to its state: a checkpoint does not restore them (ADR 0039).
-// Pure functions; any thread.
+// Handles the fields of a job about its workers: world_size, worker_loss, worker_loss_seconds,
+// step_seconds and paused. They belong to the running job, not to its state: a checkpoint does not
+// restore them (ADR 0039). Pure functions; any thread.
 #ifndef KAON_JOB_WORKERS_H_
 #define KAON_JOB_WORKERS_H_
 

@@ -84,6 +84,10 @@ struct JobDefinition {
   // open stream of it. 1 .. 86400, default 60; leave it unset with kWait.
   // If a child of a dead worker keeps its sockets open, its stream ends 4 s later.
   std::optional<double> worker_loss_seconds;
+  // A worker is also lost when a step that another worker began waits this many seconds for its
+  // gradients, even with open streams of it. Longer than any honest step. 1 .. 86400; unset: no
+  // such bound. Leave it unset with kWait.
+  std::optional<double> step_seconds;
 };
 
 // A field that `kaonctl group set` or `kaonctl job set` changed after registration.

@@ -137,6 +137,9 @@ void AddWorkerOptions(CLI::App& app, TrainOptions& o) {
                                   "or stop the job (default: wait)");
   app.add_option("--worker-loss-seconds", o.worker_loss_seconds,
                  "How long a step waits for a worker of which nothing is heard (default: 60)");
+  app.add_option("--step-seconds", o.step_seconds,
+                 "How long a step waits for the gradients of a worker that is heard (default: no "
+                 "bound); longer than any honest step");
   app.add_option_function<std::vector<std::string>>(
          "--absent",
          [&o](const std::vector<std::string>& texts) {
@@ -375,6 +378,7 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   job.clip_floor = options.clip_floor;
   job.worker_loss = options.worker_loss;
   job.worker_loss_seconds = options.worker_loss_seconds;
+  job.step_seconds = options.step_seconds;
   if (!options.preset.empty()) {
     job.preset = options.preset;
     return job;

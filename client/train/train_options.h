@@ -78,6 +78,7 @@ struct TrainOptions {
   std::optional<kaon::Tier> tier;
   std::optional<kaon::WorkerLoss> worker_loss;
   std::optional<double> worker_loss_seconds;
+  std::optional<double> step_seconds;
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;

@@ -135,6 +135,7 @@ v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
   if (job.loss_scaler) *wire.mutable_loss_scaler() = ScalerToProto(*job.loss_scaler);
   if (job.worker_loss) wire.set_worker_loss(static_cast<v1::WorkerLossPolicy>(*job.worker_loss));
   if (job.worker_loss_seconds) wire.set_worker_loss_seconds(*job.worker_loss_seconds);
+  if (job.step_seconds) wire.set_step_seconds(*job.step_seconds);
   return wire;
 }
 
@@ -169,6 +170,7 @@ kaon::JobDefinition FromProto(const v1::JobDefinition& wire) {
   if (wire.has_loss_scaler()) job.loss_scaler = ScalerFromProto(wire.loss_scaler());
   if (wire.worker_loss() != 0) job.worker_loss = static_cast<kaon::WorkerLoss>(wire.worker_loss());
   if (wire.has_worker_loss_seconds()) job.worker_loss_seconds = wire.worker_loss_seconds();
+  if (wire.has_step_seconds()) job.step_seconds = wire.step_seconds();
   return job;
 }
 

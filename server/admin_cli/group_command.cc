@@ -88,6 +88,8 @@ Json ChangedJson(const v1::SetGroupResponse& response) {
   if (workers.has_worker_loss_seconds()) {
     json["worker_loss_seconds"] = workers.worker_loss_seconds();
   }
+  if (workers.has_step_seconds()) json["step_seconds"] = workers.step_seconds();
+  json["paused"] = workers.paused();
   return json;
 }
 

@@ -1,5 +1,5 @@
-// `kaonctl group set` and `kaonctl job set`: builds the request from the command line, and prints
-// the answer. Pure functions; any thread.
+// `kaonctl group set`, `job set`, `pause` and `resume`: builds the request from the command line,
+// and prints the answer. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 

@@ -127,7 +127,18 @@ void AddJobCommands(CLI::App& app, Typed& typed) {
   AddSettings(
       *AddCommand(*job, "set", "Change the workers of the job between two steps, all or none",
                   Command::kGroupSet, typed.options),
-      "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30", typed.options);
+      "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30 step_seconds=60",
+      typed.options);
+  for (const bool pause : {true, false}) {
+    AddCommand(app, pause ? "pause" : "resume",
+               pause ? "Decide no step until resume; workers wait, and pulls go on"
+                     : "Go on with steps after pause",
+               Command::kGroupSet, typed.options)
+        ->callback([&typed, pause] {
+          typed.options.command = Command::kGroupSet;
+          typed.options.settings = {pause ? "paused=true" : "paused=false"};
+        });
+  }
   AddCommand(*job, "list", "Every job of the cluster: at most one", Command::kJobList,
              typed.options);
   CLI::App* deleted =

@@ -63,6 +63,7 @@ class CoordinatorServer {
   absl::Status Listen();
   void RunMachine();
   void ReadRecord(int shard, uint64_t position);
+  void ReadAwaited(int shard);
   void FinishCheckpointRun(FinishCheckpoint finish);
 
   v1::CoordinatorConfig config_;

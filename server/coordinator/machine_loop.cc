@@ -60,11 +60,12 @@ void PassReplied(const Reply&) {
 }  // namespace
 
 MachineLoop::MachineLoop(ShardSender sender, RecordReader reader, CheckpointFinisher finisher,
-                         Observer observer)
+                         Observer observer, AwaitedReader awaited_reader)
     : sender_(std::move(sender)),
       reader_(std::move(reader)),
       finisher_(std::move(finisher)),
-      observer_(std::move(observer)) {}
+      observer_(std::move(observer)),
+      awaited_reader_(std::move(awaited_reader)) {}
 
 MachineLoop::~MachineLoop() { Stop(); }
 
@@ -175,6 +176,9 @@ void MachineLoop::Dispatch() {
                    },
                    [this](ReadRecord& read) {
                      if (reader_) reader_(read.shard, read.position);
+                   },
+                   [this](ReadAwaited& read) {
+                     if (awaited_reader_) awaited_reader_(read.shard);
                    },
                    [this](FinishCheckpoint& finish) {
                      if (finisher_) finisher_(std::move(finish));

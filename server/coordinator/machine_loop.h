@@ -37,6 +37,10 @@ class MachineLoop {
   // the loop's thread; must not block.
   using RecordReader = std::function<void(int shard, uint64_t position)>;
 
+  // Asks `shard` whose gradients it lacks; StepMachine::OnAwaited takes the answer. Runs on the
+  // loop's thread; must not block.
+  using AwaitedReader = std::function<void(int shard)>;
+
   // Carries out `finish`, then answers the machine as FinishCheckpoint says. Runs on the loop's
   // thread; must not block.
   using CheckpointFinisher = std::function<void(FinishCheckpoint finish)>;
@@ -45,9 +49,10 @@ class MachineLoop {
   // loop's thread; must not block.
   using Observer = std::function<void(const StepMachine& machine)>;
 
-  // Without a `reader` the loop reads no records; without a `finisher` it finishes no checkpoints.
+  // Without a reader the loop asks for nothing; without a `finisher` it finishes no checkpoints.
   explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr,
-                       CheckpointFinisher finisher = nullptr, Observer observer = nullptr);
+                       CheckpointFinisher finisher = nullptr, Observer observer = nullptr,
+                       AwaitedReader awaited_reader = nullptr);
   ~MachineLoop();
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
@@ -85,6 +90,7 @@ class MachineLoop {
   const RecordReader reader_;
   const CheckpointFinisher finisher_;
   const Observer observer_;
+  const AwaitedReader awaited_reader_;
   std::atomic<CallId> last_call_{0};
 
   Mutex mu_;

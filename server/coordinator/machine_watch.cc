@@ -44,10 +44,11 @@ void MachineWatch::LookAtHolder(const StepMachine& machine) {
 
 void MachineWatch::LookAtWorkers(const StepMachine& machine) {
   if (machine.lost_workers() == lost_) return;
-  for (const uint32_t rank : machine.lost_workers()) {
+  for (const auto& [rank, why] : machine.lost_workers()) {
     if (lost_.count(rank) > 0) continue;
     counts_.Add(Event::kWorkerLost);
-    LOG(WARNING) << "rank " << rank << " is lost: the job goes on without it";
+    LOG(WARNING) << "rank " << rank << " is lost: the job goes on without it"
+                 << (why.empty() ? "" : "; ") << why;
   }
   lost_ = machine.lost_workers();
 }

@@ -11,7 +11,7 @@
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -54,7 +54,7 @@ class MachineWatch {
   // State at the last look.
   bool stopped_ = false;
   bool holds_ = false;
-  std::set<uint32_t> lost_;
+  std::map<uint32_t, std::string> lost_;
   uint64_t outliers_ = 0;
   // The newest round after a first one, and the newest decision, that were counted.
   uint64_t reopened_position_ = 0;

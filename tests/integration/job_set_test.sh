@@ -28,11 +28,25 @@ refused() {
     fail "job set $*: $(cat "$TEST_TMPDIR/refused"), expecting $code and '$words'"
 }
 
-echo "== two, one is lost, one, four"
+echo "== two"
 start 2 4
 launch 0 --workers 2
 launch 1 --workers 2
 goes_on 2 "at first"
+
+echo "== paused"
+ctl pause >"$TEST_TMPDIR/set" || give_up
+grep -q "paused  *true" "$TEST_TMPDIR/set" || fail "pause: $(cat "$TEST_TMPDIR/set")"
+held=$(step_now)
+phase_has "step $((held + 1)): paused until kaonctl resume" || fail "paused: $(status_field phase)"
+# Nothing else stops for it.
+ctl checkpoint create paused >/dev/null || give_up
+sleep 1
+[ "$(step_now)" = "$held" ] || fail "paused at step $held, now at $(step_now)"
+ctl resume >/dev/null || give_up
+goes_on 2 "resumed"
+
+echo "== one is lost"
 kill_trainer 1
 ctl job set world_size=1 >"$TEST_TMPDIR/set" || give_up
 grep -q "world_size  *1" "$TEST_TMPDIR/set" || fail "job set: $(cat "$TEST_TMPDIR/set")"
@@ -46,6 +60,8 @@ grep -q "world_size  *4  *job set at entry" "$TEST_TMPDIR/effective" || fail "$(
 refused INVALID_ARGUMENT "world_size is 0, must be 1 .. 4096" world_size=0
 refused INVALID_ARGUMENT "world_size is \"0x4\"" world_size=0x4
 refused INVALID_ARGUMENT "worker_loss_seconds is 1e-09, must be 1" worker_loss_seconds=1e-9
+refused INVALID_ARGUMENT "step_seconds is 0.5, must be 1 .. 86400" step_seconds=0.5
+refused INVALID_ARGUMENT "step_seconds is 9, must be unset" worker_loss=wait step_seconds=9
 refused INVALID_ARGUMENT "one of world_size" max_grad_norm=1
 refused ABORTED "expected_revision is 1" world_size=2 --expect-revision 1
 ctl checkpoint create four >/dev/null || give_up

@@ -1,8 +1,8 @@
 #!/bin/bash
 # T21: kills a trainer with -9 in the middle of training and restarts it, under each policy for lost workers. Under
 # the policies that do not wait, it also kills itself before, in the middle of and at the end of a push, over
-# either transport. The weights are those of a run without servers that leaves out the same members: never a part
-# of a contribution.
+# either transport. Under shrink, a process takes its place that is heard all the time and pushes nothing. The
+# weights are those of a run without servers that leaves out the same members: never a part of a contribution.
 source tests/integration/real_cluster.sh
 
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
@@ -25,6 +25,9 @@ for record in json.load(sys.stdin)["steps"]:
     if record["kind"] == "train":
         print(record["step"], *[member["rank"] for member in record["members"]])'
 }
+
+# without_rank_1 FILE: prints the options that leave the same steps of rank 1 out of a run without servers.
+without_rank_1() { awk '$2 == 0 && NF == 2 {print "--absent 1:" $1 "-" $1}' "$1"; }
 
 echo "== wait"
 start 2 2
@@ -70,6 +73,32 @@ echo "rank 0 alone from step ${first:-none} to ${last:-none} of $STEPS"
 stop
 compare "$STEPS" --absent "1:$first-$last"
 
+echo "== shrink, a process in the place of rank 1 is heard all the time and pushes nothing"
+LOSS=(--steps 40 --worker-loss shrink --worker-loss-seconds 60)
+start 2 2
+launch 0 "${LOSS[@]}"
+wait_for 60 phase_has "step 1: waiting for rank 1" || give_up
+tests/integration/step_holder "127.0.0.1:$(cat "$DIR/coordinator.port")" "$DIR/tls" kaon-train 1 >"$TEST_TMPDIR/holder" 2>&1 &
+holder=$!
+wait_for 60 grep -q holds "$TEST_TMPDIR/holder" || { cat "$TEST_TMPDIR/holder"; give_up; }
+sleep 3
+[ "$(step_now)" = 0 ] || fail "a step without the gradients of rank 1"
+grep -q "rank 1 was taken 4 times in short order" "$TEST_TMPDIR/holder" || fail "it joined as it liked: $(cat "$TEST_TMPDIR/holder")"
+"$KAONCTL" --dir "$DIR" job set step_seconds=1 >/dev/null || give_up
+wait_for 60 step_reached 3 || give_up
+grep -q "rank 1 is lost: the job goes on without it; step 1 waited 1 s for its gradients (step_seconds)" "$DIR"/coordinator*.log ||
+  fail "the coordinator does not say why rank 1 was lost"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+launch 1 "${LOSS[@]}"
+join_trainer 60 0
+join_trainer 60 1
+history >"$TEST_TMPDIR/history"
+[ "$(awk 'NF == 3' "$TEST_TMPDIR/history" | wc -l)" -gt 0 ] || fail "the restarted rank 1 never took part: $(cat "$TEST_TMPDIR/history")"
+stop
+# shellcheck disable=SC2046
+compare 40 $(without_rank_1 "$TEST_TMPDIR/history")
+
 echo "== fail"
 start 2 2
 launch 0 --steps 400 --worker-loss fail --worker-loss-seconds 1
@@ -102,9 +131,6 @@ train_until_death() {
   wait_for 60 ended 1 || give_up
   grep -q "^KAON_FAILPOINT ${1%:*}:" "$TEST_TMPDIR/rank-1" || fail "rank 1 did not die at $1: $(cat "$TEST_TMPDIR/rank-1")"
 }
-
-# without_rank_1 FILE: prints the options that leave the same steps of rank 1 out of a run without servers.
-without_rank_1() { awk '$2 == 0 && NF == 2 {print "--absent 1:" $1 "-" $1}' "$1"; }
 
 for death in "${DEATHS[@]}"; do
   echo "== shrink, rank 1 dies at $death"

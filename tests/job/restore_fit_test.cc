@@ -43,6 +43,8 @@ TEST(RestoreFitTest, WorkersStayThoseOfTheJobThatRuns) {
   restored.mutable_definition()->set_world_size(3);
   restored.mutable_definition()->set_worker_loss(v1::WORKER_LOSS_POLICY_FAIL);
   restored.mutable_definition()->set_worker_loss_seconds(5);
+  restored.mutable_definition()->set_step_seconds(90);
+  restored.mutable_definition()->set_paused(true);
   restored.mutable_changed()->Add()->set_field("world_size");
   EXPECT_TRUE(CheckRestoreFits(Running(), restored).ok());
   KeepWorkers(Running(), restored);

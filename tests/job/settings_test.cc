@@ -159,6 +159,48 @@ TEST(SettingsTest, SetsTheWorkersOfTheJob) {
   EXPECT_THAT(CheckGroupChange(job, unwritten).message(), HasSubstr("worker_loss_seconds is 0"));
 }
 
+// The operator may bound the steps of a job that runs, and pause it.
+TEST(SettingsTest, SetsAndRemovesTheStepDeadlineAndPauses) {
+  v1::JobDefinition requested = SmallJob();
+  requested.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  requested.set_step_seconds(30);
+  const v1::RegisterBody registered = *Resolve(requested);
+  v1::RegisterBody job = registered;
+  const auto set = [&job](std::vector<std::pair<std::string, std::string>> fields) {
+    const auto change = MakeGroupChange(job, "", Settings(std::move(fields)), 7);
+    if (!change.ok()) return change.status();
+    const absl::Status checked = CheckGroupChange(job, *change);
+    if (checked.ok()) ApplyGroupChange(*change, job);
+    return checked;
+  };
+  const auto after_rollback = [&job, &registered] {
+    v1::RollbackBody rollback;
+    *rollback.mutable_target()->mutable_registration() = registered;
+    *rollback.mutable_kept_settings() = job.changed();
+    EXPECT_TRUE(CheckKeptSettings(rollback).ok());
+    return RegistrationAfter(rollback).SerializeAsString();
+  };
+  ASSERT_TRUE(set({{"step_seconds", "2.5"}, {"paused", "true"}}).ok());
+  EXPECT_EQ(job.definition().step_seconds(), 2.5);
+  EXPECT_TRUE(job.definition().paused());
+  EXPECT_EQ(after_rollback(), job.SerializeAsString());
+  ASSERT_TRUE(set({{"paused", "false"}, {"step_seconds", "none"}}).ok());
+  EXPECT_FALSE(job.definition().has_step_seconds());
+  EXPECT_FALSE(job.definition().paused());
+  // The snapshot's job has the bound; it must not come back.
+  EXPECT_EQ(after_rollback(), job.SerializeAsString());
+  ASSERT_TRUE(set({{"step_seconds", "9"}}).ok());
+  ASSERT_TRUE(set({{"worker_loss", "wait"}}).ok());
+  EXPECT_FALSE(job.definition().has_step_seconds());
+  EXPECT_EQ(set({{"step_seconds", "9"}, {"worker_loss", "wait"}}).message(),
+            "step_seconds is 9, must be unset: under worker_loss wait no worker is lost");
+  ASSERT_TRUE(set({{"worker_loss", "shrink"}, {"step_seconds", "9"}}).ok());
+  EXPECT_EQ(job.definition().step_seconds(), 9);
+  EXPECT_THAT(std::string(set({{"step_seconds", "0.5"}}).message()),
+              HasSubstr("must be 1 .. 86400"));
+  EXPECT_THAT(std::string(set({{"paused", "yes"}}).message()), HasSubstr("must be true or false"));
+}
+
 TEST(SettingsTest, RefusesWhatWouldChangeTheState) {
   for (const char* field : {"name", "rule", "norm_group", "momentum_dtype", "muon.momentum_form",
                             "muon.ns_dtype", "muon.newton_schulz.custom"}) {

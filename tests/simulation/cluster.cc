@@ -37,6 +37,7 @@ v1::JobDefinition JobOf(const ClusterOptions& options) {
   if (!options.shrink && !options.fail) return job;
   job.set_worker_loss(options.shrink ? v1::WORKER_LOSS_POLICY_SHRINK : v1::WORKER_LOSS_POLICY_FAIL);
   job.set_worker_loss_seconds(1);
+  if (options.step_deadline) job.set_step_seconds(2);
   return job;
 }
 

@@ -58,6 +58,8 @@ struct ClusterOptions {
   // The job stops when a worker is lost. It continues once an operator restarts the coordinator or
   // restores a checkpoint. Excludes `shrink`.
   bool fail = false;
+  // With either of them, the job has step_seconds.
+  bool step_deadline = false;
   // An admin takes checkpoints and restores some of them.
   bool checkpoints = false;
   // Coordinators take a checkpoint automatically every so many applied train steps; 0 = never.

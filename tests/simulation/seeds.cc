@@ -44,6 +44,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
   // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
+  options.step_deadline = Mix(mixed) % 2 == 0;
   options.deletions = !options.shrink && (mixed >> 48) % 4 == 0;
   options.nvme = (mixed >> 56) % 3 == 0;
   return options;
@@ -77,6 +78,9 @@ std::string Describe(const ClusterOptions& options) {
   if (options.past_faults) absl::StrAppend(&text, ", on past the faults");
   if (options.shrink) absl::StrAppend(&text, ", worker_loss shrink");
   if (options.fail) absl::StrAppend(&text, ", worker_loss fail");
+  if ((options.shrink || options.fail) && options.step_deadline) {
+    absl::StrAppend(&text, ", step_seconds");
+  }
   if (options.checkpoints) {
     absl::StrAppend(&text, ", checkpoints (by themselves each ", options.checkpoint_every_steps,
                     " steps)");

@@ -53,7 +53,7 @@ struct Options {
   // steps: how many of the newest steps to show.
   uint32_t limit = 20;
   // group set: the group, its FIELD=VALUE settings, and the expected revision of the job; unset =
-  // read it first. job set is the same with an empty group.
+  // read it first. job set, pause and resume are the same with an empty group.
   std::string group;
   std::vector<std::string> settings;
   std::optional<uint64_t> expected_revision;

@@ -48,6 +48,12 @@ struct ReadRecord {
   uint64_t position = 0;
 };
 
+// Ask a shard whose gradients it lacks (DescribeShard); answer with OnAwaited. The machine asks
+// again each second while it wants to know.
+struct ReadAwaited {
+  int shard = 0;
+};
+
 // These are the only answers to unary calls. `holder_address` is where a refused caller should go
 // instead; empty if unknown.
 struct ReplyRegister {
@@ -141,7 +147,7 @@ struct WakeAt {
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
                  ReplyRestore, ReplyDelete, ReplyCreate, ReplyDrain, FinishCheckpoint, AwaitEvent,
-                 AwaitFailed, ReadRecord, WakeAt>;
+                 AwaitFailed, ReadRecord, ReadAwaited, WakeAt>;
 using Actions = std::vector<CoordinatorAction>;
 
 }  // namespace kaon::coordinator

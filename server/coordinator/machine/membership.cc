@@ -116,6 +116,19 @@ absl::StatusOr<v1::Attempt> Membership::Join(const v1::JoinWorkerRequest& reques
   return attempt;
 }
 
+bool Membership::HasNewerAttempt(const v1::JoinWorkerRequest& request) const {
+  const auto known = workers_.find(request.rank());
+  return request.has_previous_attempt() &&
+         (known == workers_.end() ||
+          proto::Compare(request.previous_attempt(), known->second.attempt) > 0);
+}
+
+bool Membership::KeepsAttempt(const v1::JoinWorkerRequest& request) const {
+  const auto known = workers_.find(request.rank());
+  return known != workers_.end() && known->second.process_nonce == request.process_nonce() &&
+         !HasNewerAttempt(request);
+}
+
 absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& request,
                                                  const v1::Ballot& ballot) {
   const uint32_t rank = request.rank();
@@ -124,20 +137,13 @@ absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& re
     return absl::InvalidArgumentError("process_nonce is 0, must be a random number");
   }
   const auto known = workers_.find(rank);
-  const bool has_newer_attempt =
-      request.has_previous_attempt() &&
-      (known == workers_.end() ||
-       proto::Compare(request.previous_attempt(), known->second.attempt) > 0);
-  if (!has_newer_attempt && known != workers_.end() &&
-      known->second.process_nonce == request.process_nonce()) {
-    // The same process repeats a Join whose answer was lost: it keeps its attempt.
-    return known->second.attempt;
-  }
+  // The same process repeats a Join whose answer was lost.
+  if (KeepsAttempt(request)) return known->second.attempt;
   if (!request.has_previous_attempt() || (known == workers_.end() && HadRank(request))) {
     workers_[rank] = {Allot(ballot), request.process_nonce(), std::nullopt};
     return workers_[rank].attempt;
   }
-  if (!has_newer_attempt) return RankTaken(rank);
+  if (!HasNewerAttempt(request)) return RankTaken(rank);
   const v1::Attempt& previous = request.previous_attempt();
   const int by_ballot = proto::Compare(previous.ballot(), ballot);
   if (by_ballot > 0) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,6 +65,9 @@ class Membership {
   // the attempt is of a ballot above this coordinator's own.
   absl::StatusOr<v1::Attempt> Join(const v1::JoinWorkerRequest& request, const v1::Ballot& ballot);
 
+  // Returns whether the join is of the process that has the rank, which keeps its attempt.
+  bool KeepsAttempt(const v1::JoinWorkerRequest& request) const;
+
   // INVALID_ARGUMENT for a rank out of range; ABORTED unless `attempt` is the rank's current one.
   absl::Status CheckAttempt(uint32_t rank, const v1::Attempt& attempt) const;
 
@@ -77,10 +81,12 @@ class Membership {
   void ForgetBegunExcept(uint64_t step);
   void ForgetBegun();
 
-  // Steps go on without a lost rank until it joins or Regain is called.
-  void Lose(uint32_t rank) { lost_.insert(rank); }
+  // Steps go on without a lost rank until it joins or Regain is called. `why` is for people; empty
+  // if nothing was heard of the rank.
+  void Lose(uint32_t rank, const std::string& why) { lost_[rank] = why; }
   void Regain(uint32_t rank) { lost_.erase(rank); }
-  const std::set<uint32_t>& lost() const { return lost_; }
+  // Returns the lost ranks, and why.
+  const std::map<uint32_t, std::string>& lost() const { return lost_; }
 
   // Returns whether every rank that takes part in `step` has begun it. Rank 0 alone takes part in
   // step 0; all ranks that are not lost, at least one, take part in a train step.
@@ -123,6 +129,8 @@ class Membership {
 
   std::optional<uint32_t> AnyThatHasBegun(uint64_t step) const;
   bool HadRank(const v1::JoinWorkerRequest& request) const;
+  // Returns whether the caller knows a newer attempt of its rank than this coordinator does.
+  bool HasNewerAttempt(const v1::JoinWorkerRequest& request) const;
   uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }
   bool IsLost(uint64_t step, uint32_t rank) const { return step > 0 && lost_.count(rank) > 0; }
   absl::StatusOr<v1::Attempt> TakeRank(const v1::JoinWorkerRequest& request,
@@ -138,7 +146,7 @@ class Membership {
   uint32_t last_begun_ = 0;
   // Workers of older timelines.
   std::map<uint32_t, Worker> earlier_;
-  std::set<uint32_t> lost_;
+  std::map<uint32_t, std::string> lost_;
   v1::Ballot numbering_ballot_;
   uint32_t last_number_ = 0;
 };

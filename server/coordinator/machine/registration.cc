@@ -50,15 +50,18 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
   return item;
 }
 
-// A worker that restarts may name the workers that were registered, or the present ones.
+// A worker that restarts may name the workers that were registered, or the present ones. Only
+// admins pause the job.
 void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& there_is,
                     v1::JobDefinition& other) {
   v1::JobDefinition workers = job::WorkersOf(other);
   const bool same_loss = workers.worker_loss() == present.worker_loss() &&
-                         workers.worker_loss_seconds() == present.worker_loss_seconds();
+                         workers.worker_loss_seconds() == present.worker_loss_seconds() &&
+                         workers.step_seconds() == present.step_seconds();
   if (same_loss) workers = job::WorkersOf(there_is);
   const bool same_size = other.world_size() == present.world_size();
   workers.set_world_size(same_size ? there_is.world_size() : other.world_size());
+  workers.set_paused(there_is.paused());
   job::SetWorkers(workers, other);
 }
 

@@ -1,7 +1,7 @@
 #include "server/coordinator/machine/status_text.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,8 +23,18 @@ std::string Advice(const absl::Status& stopped) {
   return "";
 }
 
-std::string LostText(const std::set<uint32_t>& lost) {
-  return lost.empty() ? "" : absl::StrCat("; without rank ", absl::StrJoin(lost, ", "), " (lost)");
+std::string LostText(const std::map<uint32_t, std::string>& lost) {
+  std::vector<uint32_t> silent;
+  std::string late;
+  for (const auto& [rank, why] : lost) {
+    if (why.empty()) {
+      silent.push_back(rank);
+    } else {
+      absl::StrAppend(&late, "; without rank ", rank, " (lost: ", why, ")");
+    }
+  }
+  if (silent.empty()) return late;
+  return absl::StrCat("; without rank ", absl::StrJoin(silent, ", "), " (lost)", late);
 }
 
 std::string IdleText(const std::vector<ShardView>& shards) {
@@ -46,6 +56,9 @@ std::string ReadyText(const StatusFacts& facts) {
   const uint64_t step = facts.job.NextStep();
   const std::string what =
       facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights";
+  if (facts.job.registration->definition().paused()) {
+    return absl::StrCat(what, ": paused until kaonctl resume", LostText(facts.membership.lost()));
+  }
   if (facts.drained) {
     return absl::StrCat(what, ": waiting for shard ", *facts.drained, ", which is being drained");
   }

@@ -106,6 +106,7 @@ void StepMachine::Tick(absl::Time now) {
     // Steps that waited for a drain go on after it failed.
     MaybeOpenStepRound();
   }
+  joins_.Tick(now);
   LoseWorkers(now);
   Do(checkpoints_.Tick(now));
   AskForParts();
@@ -457,7 +458,7 @@ void StepMachine::OpenNext() {
 // job_.position; kRound, a PREPARE still missing.
 void StepMachine::MaybeOpenStepRound() {
   const uint64_t step = job_.NextStep();
-  if (!stopped_.ok() || !job_.registration) return;
+  if (!stopped_.ok() || !job_.registration || job_.registration->definition().paused()) return;
   if (phase_ != Phase::kReady && !OpenPlan().has_step()) return;
   if (phase_ == Phase::kReady && requests_.drains.shard()) return;
   if (!membership_.AllBegun(step)) return;
@@ -480,6 +481,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan.set_decide_version(proto::kDecideVersion);
   plan.set_config_revision(job_.config_revision);
   plan_ = std::move(plan);
+  deadline_.OnRound();
   plan_bytes_ = plan_.SerializeAsString();
   v1::CoordinatorToShard message;
   *message.mutable_plan() = plan_;

@@ -5,6 +5,7 @@
 #define KAON_SERVER_COORDINATOR_MACHINE_STEP_MACHINE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@
 #include "server/coordinator/machine/election.h"
 #include "server/coordinator/machine/grad_norm_watch.h"
 #include "server/coordinator/machine/job_state.h"
+#include "server/coordinator/machine/join_limit.h"
 #include "server/coordinator/machine/machine_phase.h"
 #include "server/coordinator/machine/membership.h"
 #include "server/coordinator/machine/placement.h"
@@ -30,6 +32,7 @@
 #include "server/coordinator/machine/requests/admin_requests.h"
 #include "server/coordinator/machine/shared_message.h"
 #include "server/coordinator/machine/status_text.h"
+#include "server/coordinator/machine/step_deadline.h"
 #include "server/coordinator/machine/step_machine_options.h"
 #include "server/coordinator/machine/step_results.h"
 #include "server/coordinator/machine/worker_watch.h"
@@ -46,9 +49,9 @@ class StepMachine {
   void OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now);
   // Call once at the start and then at each WakeAt. More calls only send more messages.
   void Tick(absl::Time now);
-  // Takes the answer to a ReadRecord.
+  // Takes the answer to a ReadRecord or ReadAwaited.
   void OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
-
+  void OnAwaited(int shard, const v1::DescribeShardResponse& description);
   // Calls of workers; actions answer each of them. Codes: coordinator.proto. If another
   // coordinator is known to hold the shards, the answer is FAILED_PRECONDITION with its address;
   // while none holds them, UNAVAILABLE.
@@ -68,7 +71,6 @@ class StepMachine {
   void OnCheckpointFinished(uint64_t attempt, const absl::StatusOr<v1::CheckpointSummary>& summary);
   // Forgets a call whose caller is gone. A change that is not planned yet is dropped.
   void CancelCall(CallId call);
-
   // Returns the actions since the last call, in order.
   Actions TakeActions();
   CoordinatorSnapshot Snapshot() const;
@@ -77,12 +79,11 @@ class StepMachine {
   bool IsHolder() const { return phase_ > Phase::kReading; }
   // Not OK once the job cannot go on.
   const absl::Status& stopped() const { return stopped_; }
-  const std::set<uint32_t>& lost_workers() const { return membership_.lost(); }
+  const std::map<uint32_t, std::string>& lost_workers() const { return membership_.lost(); }
   const GradNormWatch& grad_norms() const { return grad_norms_; }
 
  private:
   using Phase = MachinePhase;
-
   // Queues an action. A refusal gets the address of the holder, if another coordinator holds.
   void Do(CoordinatorAction action);
   void Do(Actions actions);
@@ -94,7 +95,6 @@ class StepMachine {
   void AskForParts();
   // Sends the order of a drain if no entry is open.
   void AskToDrain();
-
   void Stand();
   void StepDown();
   void Stop(absl::Status reason);
@@ -106,9 +106,7 @@ class StepMachine {
   void OnPlanRefused(const std::string& problem);
   void OnDecisionRefused(int shard, const v1::Refused& refused);
   void RecoverWhenAllRead();
-  // Asks a shard for the record that StepResults wants.
   void ReadStepRecord();
-
   // Opens a round for the request of an admin that waits, or else for the next step.
   void OpenNext();
   // False if none waits, or its plan failed.
@@ -125,7 +123,6 @@ class StepMachine {
   void BeginTimeline(const absl::Status& over);
   void BecomeReadyWhenAllApplied();
   void ForgetSharesOutOfRange();
-
   // The plan of the open round; an empty plan if none is open.
   const v1::StepPlan& OpenPlan() const {
     return phase_ == Phase::kRound ? plan_ : v1::StepPlan::default_instance();
@@ -156,12 +153,14 @@ class StepMachine {
   absl::Status TryDelete(CallId call, const v1::DeleteJobRequest& request);
   // Returns the reason the job stopped for, unless an entry that replaces the state cures it.
   absl::Status CheckReplaceable() const;
-  // Ranks that the next step waits for and that have no stream open.
-  std::vector<uint32_t> AbsentWorkers() const;
+  bool MayLoseWorkers() const;
+  // Returns whether every member of the open round is still there.
+  bool RoundIsWhole() const;
+  std::vector<uint32_t> LateWorkers() const;
   void LoseWorkers(absl::Time now);
+  void Lose(const std::vector<uint32_t>& ranks, const std::string& why, const std::string& shown);
   std::string HolderHint() const;
   v1::JobDescription Describe() const;
-  // Returns the description, or else the error.
   absl::StatusOr<v1::JobDescription> DescribeIf(const absl::Status& status) const;
   StatusFacts Facts() const;
 
@@ -177,7 +176,6 @@ class StepMachine {
   std::optional<LogPoint> restore_above_;
   // Timeline that a lost worker ended, and why.
   std::pair<uint64_t, absl::Status> failure_;
-
   // Number of the newest round at the next position under this ballot; 0 if none was opened.
   uint64_t round_ = 0;
   v1::StepPlan plan_;
@@ -185,6 +183,8 @@ class StepMachine {
   Shared<v1::CoordinatorToShard> plan_message_;
   Membership membership_;
   WorkerWatch watch_;
+  StepDeadline deadline_;
+  JoinLimit joins_;
   GradNormWatch grad_norms_;
   StepResults results_;
   // Equal registrations that wait until every shard has applied the entry.

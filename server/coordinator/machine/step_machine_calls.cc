@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "job/job_settings.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
@@ -208,9 +207,11 @@ absl::Status StepMachine::TakeWorkers(CallId call, const v1::JobDefinition& defi
   }
   v1::StepPlan plan;
   plan.set_job(name);
-  KAON_ASSIGN_OR_RETURN(*plan.mutable_group_change(),
-                        job::MakeGroupChange(*job_.registration, "",
-                                             job::WorkerSettings(definition), job_.position + 1));
+  KAON_ASSIGN_OR_RETURN(
+      *plan.mutable_group_change(),
+      job::MakeGroupChange(*job_.registration, "",
+                           job::WorkerSettings(definition, job_.registration->definition()),
+                           job_.position + 1));
   registering_.insert(call);
   OpenRound(std::move(plan));
   return absl::OkStatus();
@@ -238,7 +239,13 @@ absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorker
   if (request.timeline() != 0 && request.timeline() < job_.registration->first_timeline()) {
     return config::JobWasDeleted(request.job());
   }
+  // Each new attempt may cost the other workers a round.
+  const bool anew = !membership_.KeepsAttempt(request);
+  if (anew) KAON_RETURN_IF_ERROR(joins_.Check(request.rank()));
+  const bool was_whole = RoundIsWhole();
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
+  if (anew) joins_.Note(request.rank());
+  if (was_whole && !RoundIsWhole()) deadline_.OnRejoin(request.rank());
   Do(results_.FailOthers(request.rank(), attempt));
   watch_.Heard(request.rank());
   v1::JoinWorkerResponse response;
@@ -290,44 +297,6 @@ void StepMachine::Await(CallId call, const v1::AwaitStepRequest& request) {
   const absl::Status status = CheckRunning(request.job());
   if (!status.ok()) return Do(AwaitFailed{call, status, ""});
   Do(results_.Await(call, request, OpenPlan(), job_, membership_));
-}
-
-// protocol.md 2.2, "Worker lost": a step waits for the worker that another worker, with a stream
-// open, has begun. The worker is lost after `worker_loss_seconds` with no stream of it open and no
-// call of it heard. Time in which the coordinator did not run or did not hear a shard does not
-// count.
-std::vector<uint32_t> StepMachine::AbsentWorkers() const {
-  const bool waits = phase_ == Phase::kReady || OpenPlan().has_step();
-  // "The initial weights are rank 0's alone, lost or not". While no call could be answered, no
-  // worker is to blame.
-  if (!waits || !job_.weights_loaded || !stopped_.ok() || !CheckHeard().ok()) return {};
-  const v1::WorkerLossPolicy policy = job_.registration->definition().worker_loss();
-  if (policy != v1::WORKER_LOSS_POLICY_SHRINK && policy != v1::WORKER_LOSS_POLICY_FAIL) return {};
-  return membership_.AbsentRanks(job_.NextStep(), results_.RanksThatAwait(job_.NextStep()));
-}
-
-// "Policy per job `wait` (default) | `shrink` (new member set and round, mean re-weighted) |
-// `fail`. Never a partial contribution." Under `shrink`, an open round goes on without a worker
-// that comes back. Its pushes are ABORTED and its AwaitStep ends with the step's record. The next
-// step waits for the worker, and so does a round that must be opened anyway. Under `fail` the
-// holder stops the job until it is restored. Another holder has to wait for as long to find the
-// loss.
-void StepMachine::LoseWorkers(absl::Time now) {
-  const double seconds =
-      job_.registration ? job_.registration->definition().worker_loss_seconds() : 0;
-  const std::vector<uint32_t> lost = watch_.Tick(now, AbsentWorkers(), absl::Seconds(seconds));
-  if (lost.empty()) return;
-  if (job_.registration->definition().worker_loss() == v1::WORKER_LOSS_POLICY_FAIL) {
-    failure_ = {
-        job_.timeline,
-        absl::FailedPreconditionError(absl::StrCat(
-            "rank ", absl::StrJoin(lost, ", "), " was lost: step ", job_.NextStep(), " waited ",
-            seconds,
-            " s for it (worker_loss is fail); restore the job from a checkpoint to go on"))};
-    return Stop(failure_.second);
-  }
-  for (const uint32_t rank : lost) membership_.Lose(rank);
-  MaybeOpenStepRound();
 }
 
 void StepMachine::CancelCall(CallId call) {

@@ -28,6 +28,9 @@ class WorkerWatch {
     return found == calls_.end() ? 0 : found->second;
   }
 
+  // Returns how long the newest tick lasted; at most `longest_tick`.
+  absl::Duration passed() const { return passed_; }
+
   // Returns the ranks of which nothing was heard for `patience`, ascending. `absent` are the ranks
   // that the step waits for and that have no stream open. The silence of a rank that is not absent
   // starts again at 0.
@@ -37,6 +40,7 @@ class WorkerWatch {
  private:
   const absl::Duration longest_tick_;
   absl::Time last_tick_ = absl::InfiniteFuture();
+  absl::Duration passed_;
   std::map<uint32_t, absl::Duration> silences_;
   std::map<uint32_t, uint64_t> calls_;
 };

@@ -76,7 +76,7 @@ class DefinitionTest(unittest.TestCase):
         text = definition.definition_json("job", {"w": (2, 3)}, {
             "groups": [{"name": "all", "rule": "muon", "muon": {"ns_dtype": "float32", "scale": "match_rms_adamw"},
                         "schedule": {"kind": "cosine", "total_steps": 9}}],
-            "worker_loss": "shrink", "clip_scope": "CLIP_SCOPE_ALL"})
+            "worker_loss": "shrink", "step_seconds": 90, "clip_scope": "CLIP_SCOPE_ALL"})
         read = json.loads(text)
         group = read["groups"][0]
         self.assertEqual((group["rule"], group["muon"]["ns_dtype"], group["muon"]["scale"], group["schedule"]["kind"]),
@@ -84,7 +84,7 @@ class DefinitionTest(unittest.TestCase):
                           "SCHEDULE_KIND_COSINE"))
         self.assertEqual((read["worker_loss"], read["clip_scope"]), ("WORKER_LOSS_POLICY_SHRINK", "CLIP_SCOPE_ALL"))
         self.assertEqual(read["parameters"], [{"name": "w", "shape": [2, 3], "dtype": "DTYPE_FLOAT32"}])
-        self.assertEqual(read["world_size"], 1)
+        self.assertEqual((read["world_size"], read["step_seconds"]), (1, 90))
 
     def test_lr_is_for_the_groups_of_the_preset(self):
         fields = {"preset": "moonlight", "lr": 0.1, "weight_decay": 0.2}

@@ -79,10 +79,12 @@ TEST_F(TrainOptionsTest, ClippingAndNormModeGoIntoTheJob) {
 
 TEST_F(TrainOptionsTest, SaysWhatIsDoneAboutLostWorkers) {
   const ParsedCommandLine parsed =
-      Parse({"--connect", "a:1", "--worker-loss", "shrink", "--worker-loss-seconds", "5"});
+      Parse({"--connect", "a:1", "--worker-loss", "shrink", "--worker-loss-seconds", "5",
+             "--step-seconds", "90"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
   EXPECT_EQ(JobOf(*parsed.options).worker_loss, kaon::WorkerLoss::kShrink);
   EXPECT_EQ(JobOf(*parsed.options).worker_loss_seconds, 5);
+  EXPECT_EQ(JobOf(*parsed.options).step_seconds, 90);
   const ParsedCommandLine local = Parse({"--local", "--absent", "1:3-5", "--absent", "1:9-9"});
   ASSERT_TRUE(local.options.has_value()) << local.text;
   ASSERT_EQ(local.options->absences.size(), 2u);

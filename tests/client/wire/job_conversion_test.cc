@@ -79,6 +79,7 @@ TEST(JobConversionTest, RoundTripsWhatRoutesAndNormsAParameter) {
   job.loss_scaler = LossScaler{1024, true, 2, 10, 3};
   job.worker_loss = WorkerLoss::kShrink;
   job.worker_loss_seconds = 5;
+  job.step_seconds = 90;
   job.preset = "keller";
   const v1::JobDefinition wire = ToProto(job);
   EXPECT_TRUE(wire.routing_rules(0).has_min_ndim());

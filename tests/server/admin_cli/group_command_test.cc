@@ -95,9 +95,11 @@ TEST(GroupCommandTest, PrintsTheWorkersOfTheJob) {
   response.mutable_workers()->set_world_size(4);
   response.mutable_workers()->set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
   response.mutable_workers()->set_worker_loss_seconds(30);
+  response.mutable_workers()->set_step_seconds(90);
+  response.mutable_workers()->set_paused(true);
   EXPECT_EQ(GroupJson(response).dump(),
             "{\"config_revision\":8,\"job\":{\"world_size\":4,\"worker_loss\":\"shrink\","
-            "\"worker_loss_seconds\":30.0}}");
+            "\"worker_loss_seconds\":30.0,\"step_seconds\":90.0,\"paused\":true}}");
   EXPECT_THAT(GroupText(response), HasSubstr("world_size                      4\n"));
 }
 

@@ -126,6 +126,20 @@ TEST(OptionsTest, SetsFieldsOfAGroup) {
   EXPECT_EQ(expecting.options->expected_revision, 7u);
 }
 
+// They are job set with one field.
+TEST(OptionsTest, PausesAndResumesTheJob) {
+  for (const auto& [command, setting] :
+       {std::pair("pause", "paused=true"), std::pair("resume", "paused=false")}) {
+    const ParsedCommandLine parsed = Parse({command, "--endpoints", "a:1", "--job", "tiny"});
+    ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+    EXPECT_EQ(parsed.options->command, Command::kGroupSet);
+    EXPECT_EQ(parsed.options->group, "");
+    EXPECT_EQ(parsed.options->job, "tiny");
+    EXPECT_EQ(parsed.options->settings, std::vector<std::string>{setting});
+  }
+  EXPECT_EQ(Parse({"pause", "lr=1", "--endpoints", "a:1"}).exit_status, 2);
+}
+
 TEST(OptionsTest, TakesGlobalOptionsBeforeAndAfterTheCommand) {
   const ParsedCommandLine parsed =
       Parse({"--endpoints", "a:1,b:2", "steps", "--limit", "3", "-o", "json"});

@@ -41,7 +41,7 @@ AdminNode::AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
 
 void AdminNode::Start() { ReadRevision(); }
 
-bool AdminNode::finished() const { return num_done_ >= kChanges; }
+bool AdminNode::finished() const { return num_done_ >= kChanges && !paused_; }
 
 void AdminNode::Later(absl::Duration delay, std::function<void()> event) {
   world_.queue().After(delay, std::move(event));
@@ -58,7 +58,7 @@ void AdminNode::ReadRevision() {
                 const bool deletes = world_.options().deletions && world_.faulty() &&
                                      num_deletions_ < kDeletions && world_.Chance(0.4);
                 if (deletes) return Delete(job->timeline());
-                Draw(job->config_revision());
+                Draw(job->config_revision(), job->definition().paused());
                 Send();
               });
 }
@@ -75,15 +75,23 @@ void AdminNode::DrawOfGroup() {
   }
 }
 
-void AdminNode::Draw(uint64_t revision) {
+void AdminNode::Draw(uint64_t revision, bool paused) {
   ++drawn_;
+  paused_ = paused;
   change_ = Change();
   change_.request.set_expected_revision(revision);
   // A value has at most 64 bytes.
-  if (drawn_ < 60 && world_.Chance(0.3)) {
+  if (paused || (drawn_ < 40 && world_.Chance(0.4))) {
     // The present number, written differently each time; it displaces an open step.
     Add("world_size", absl::StrCat(std::string(drawn_, '0'), world_.options().num_workers),
         change_.request);
+    // The next change ends a pause.
+    if (paused) {
+      Add("paused", "false", change_.request);
+    } else if (world_.options().interval_steps == 0 && world_.Chance(0.3)) {
+      // In mode `interval` a rollback may take back the end of the pause.
+      Add("paused", "true", change_.request);
+    }
   } else {
     DrawOfGroup();
   }
@@ -126,6 +134,9 @@ void AdminNode::OnDone(uint64_t revision) {
   const std::string& value = change_.request.settings(0).value();
   world_.Trace(absl::StrCat("admin: change ", value, " is revision ", revision));
   ++num_done_;
+  for (const v1::GroupSetting& setting : change_.request.settings()) {
+    if (setting.field() == "paused") paused_ = setting.value() == "true";
+  }
   world_.history().operation(change_.operation).position = revision;
   world_.history().Return(change_.operation, Operation::Outcome::kDone, world_.now());
   CheckApplied("change", revision);

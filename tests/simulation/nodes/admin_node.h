@@ -1,6 +1,6 @@
 // An admin of a simulated cluster. Changes hyper-parameters of groups at random moments, each with
-// the revision it has read, and deletes the job. Retries when an answer is lost. Owned by
-// RunCluster; one thread.
+// the revision it has read, pauses the job for a while, and deletes it. Retries when an answer is
+// lost. Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 
@@ -23,7 +23,7 @@ class AdminNode {
             std::vector<ShardNode*> shards);
 
   void Start();
-  // Returns true once as many changes as it wanted have the answer OK.
+  // Returns true once as many changes as it wanted have the answer OK, and the job is not paused.
   bool finished() const;
 
  private:
@@ -36,7 +36,7 @@ class AdminNode {
 
   void Later(absl::Duration delay, std::function<void()> event);
   void ReadRevision();
-  void Draw(uint64_t revision);
+  void Draw(uint64_t revision, bool paused);
   void DrawOfGroup();
   void Send();
   void OnAnswer(const coordinator::CoordinatorAction& action);
@@ -55,6 +55,8 @@ class AdminNode {
   v1::DeleteJobRequest deletion_;
   History::Id deletion_operation_ = 0;
   int num_deletions_ = 0;
+  // The newest change, or the newest answer, says that the job is paused.
+  bool paused_ = false;
   uint64_t drawn_ = 0;
   size_t num_done_ = 0;
 };

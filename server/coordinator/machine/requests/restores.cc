@@ -95,9 +95,11 @@ absl::StatusOr<v1::StepPlan> Restores::PlanOf(const RestoreOrder& order,
     return absl::FailedPreconditionError(absl::StrCat("job \"", proto::Excerpt(order.request.job()),
                                                       "\" is to be restored, no job runs"));
   }
-  // The job keeps the checkpoint's workers until a trainer registers: the request names none.
+  // The job keeps the checkpoint's workers until a trainer registers: the request names none. It
+  // was the old job that was paused.
   v1::RegisterBody workers;
   *workers.mutable_definition() = job::WorkersOf(body.registration().definition());
+  workers.mutable_definition()->clear_paused();
   *workers.mutable_requested() = workers.definition();
   job::KeepWorkers(workers, *body.mutable_registration());
   KAON_RETURN_IF_ERROR(PlaceOnShards(limits_, *body.mutable_registration()));

@@ -77,6 +77,8 @@ void MachineHarness::Drain() {
       finished_.push_back(std::move(*finish));
     } else if (auto* read = std::get_if<ReadRecord>(&action)) {
       reads_.push_back(read->position);
+    } else if (auto* ask = std::get_if<ReadAwaited>(&action)) {
+      asked_.push_back(ask->shard);
     } else if (!std::holds_alternative<WakeAt>(action)) {
       std::visit(
           [this, &action](const auto& reply) {
@@ -378,6 +380,14 @@ void MachineHarness::RecordRead(uint64_t position, const absl::StatusOr<v1::Step
   Drain();
 }
 
+void MachineHarness::Awaited(int shard, const std::vector<uint32_t>& ranks, uint64_t position) {
+  v1::DescribeShardResponse description;
+  description.mutable_state()->set_applied_position(position);
+  for (const uint32_t rank : ranks) description.add_awaited_ranks(rank);
+  machine_.OnAwaited(shard, description);
+  Drain();
+}
+
 CallId MachineHarness::Await(uint32_t rank, uint64_t step) {
   v1::AwaitStepRequest request;
   request.set_job("tiny");
@@ -405,6 +415,7 @@ void MachineHarness::ClearSent() {
   Drain();
   sent_.clear();
   reads_.clear();
+  asked_.clear();
 }
 
 std::optional<v1::StepPlan> MachineHarness::SentPlan(int shard) {

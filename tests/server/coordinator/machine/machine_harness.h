@@ -107,6 +107,10 @@ class MachineHarness {
   // Positions whose records were asked for since the last ClearSent.
   const std::vector<uint64_t>& reads() const { return reads_; }
   void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
+  // Shards that were asked whose gradients they lack, since the last ClearSent.
+  const std::vector<int>& asked() const { return asked_; }
+  // `shard` lacks those of these ranks, at the machine's position or another one.
+  void Awaited(int shard, const std::vector<uint32_t>& ranks, uint64_t position);
   // A stream; its events are in events(call).
   CallId Await(uint32_t rank, uint64_t step);
   // Its caller is gone.
@@ -134,6 +138,7 @@ class MachineHarness {
   std::map<uint32_t, v1::JoinWorkerResponse> joined_;
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
   std::vector<uint64_t> reads_;
+  std::vector<int> asked_;
   std::vector<FinishCheckpoint> finished_;
   uint64_t attempt_ = 0;
   std::map<CallId, CoordinatorAction> replies_;

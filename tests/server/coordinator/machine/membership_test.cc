@@ -118,7 +118,7 @@ TEST_F(MembershipTest, NobodyIsAbsentWhileNoneThatIsThereHasBegun) {
   ASSERT_TRUE(Begin(1, one, 2, 7).ok());
   EXPECT_THAT(members_.AbsentRanks(7, {}), ElementsAre());
   EXPECT_THAT(members_.AbsentRanks(7, {1}), ElementsAre(0, 2, 3));
-  members_.Lose(2);
+  members_.Lose(2, "");
   EXPECT_THAT(members_.AbsentRanks(7, {1}), ElementsAre(0, 3));
 }
 
@@ -128,7 +128,7 @@ TEST_F(MembershipTest, MembersOfAPlanAreThoseThatHaveBegunWithTheSameAttempt) {
   v1::StepBody planned;
   for (v1::Member& member : members_.MembersOf(7)) *planned.add_members() = member;
   EXPECT_TRUE(members_.AreMembers(planned.members(), 7));
-  members_.Lose(1);
+  members_.Lose(1, "");
   EXPECT_FALSE(members_.AreMembers(planned.members(), 7));
   members_.Regain(1);
   ASSERT_TRUE(Begin(1, *Join(1, 3), 3, 7).ok());
@@ -139,7 +139,7 @@ TEST_F(MembershipTest, MembersOfAPlanAreThoseThatHaveBegunWithTheSameAttempt) {
 TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   EXPECT_FALSE(members_.AllBegun(7));
   ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7).ok());
-  members_.Lose(1);
+  members_.Lose(1, "");
   EXPECT_THAT(members_.MissingRanks(7), ElementsAre());
   EXPECT_TRUE(members_.AllBegun(7));
   EXPECT_EQ(members_.MembersOf(7).size(), 1u);
@@ -148,14 +148,14 @@ TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   ASSERT_TRUE(Begin(1, one, 2, 7).ok());
   EXPECT_EQ(members_.MembersOf(7).size(), 2u);
   // What it has begun is not forgotten, and counts for nothing while it is lost.
-  members_.Lose(0);
+  members_.Lose(0, "");
   EXPECT_EQ(members_.MembersOf(7)[0].rank(), 1u);
   EXPECT_EQ(members_.AgreeOnMultipliers(7).multipliers.step, 0.5);
   members_.Regain(0);
   EXPECT_EQ(members_.MembersOf(7).size(), 2u);
   // Without anybody there is no step; the weights are rank 0's, lost or not.
-  members_.Lose(0);
-  members_.Lose(1);
+  members_.Lose(0, "");
+  members_.Lose(1, "");
   EXPECT_FALSE(members_.AllBegun(7));
   EXPECT_THAT(members_.MissingRanks(0), ElementsAre(0));
 }

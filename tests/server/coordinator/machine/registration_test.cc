@@ -107,5 +107,20 @@ TEST(RegistrationTest, ChangesSinceAreNoDifference) {
   EXPECT_THAT(FirstDifference(registered, other), HasSubstr("groups[1].lr"));
 }
 
+// Nor does it know whether an admin has paused the job, or has bounded its steps.
+TEST(RegistrationTest, WorkersMayBringTheFirstDefinitionOrThePresentOne) {
+  v1::JobDefinition first = TestJob();
+  first.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  v1::RegisterBody registered = *MakeRegistration(first, {1, 0});
+  registered.mutable_definition()->set_paused(true);
+  registered.mutable_definition()->set_step_seconds(90);
+  EXPECT_EQ(FirstDifference(registered, first), "");
+  v1::JobDefinition present = first;
+  present.set_step_seconds(90);
+  EXPECT_EQ(FirstDifference(registered, present), "");
+  present.set_step_seconds(91);
+  EXPECT_THAT(FirstDifference(registered, present), HasSubstr("step_seconds"));
+}
+
 }  // namespace
 }  // namespace kaon::coordinator

@@ -340,6 +340,73 @@ TEST(GroupChangeTest, AChangeOfTheWorkersTakesThePlaceOfAStepThatIsNotDecided) {
   EXPECT_THAT(other.message(), HasSubstr("kaonctl job set world_size=4"));
 }
 
+class PauseTest : public testing::Test {
+ protected:
+  PauseTest() { harness_.Train(); }
+  // The entry is there once every shard has voted for it.
+  void Set(const char* paused) {
+    const uint64_t revision = harness_.machine().Snapshot().config_revision;
+    const CallId call = harness_.SetGroup(JobRequest("paused", paused, revision));
+    harness_.VoteAndApply();
+    ASSERT_TRUE(StatusOf(harness_, call).ok());
+  }
+  void Pass() {
+    for (int i = 0; i < 20; ++i) {
+      for (int shard : {0, 1}) harness_.Applied(shard, 0);
+      harness_.Tick();
+    }
+  }
+
+  MachineHarness harness_;
+};
+
+TEST_F(PauseTest, NoStepIsPlannedUntilTheJobIsResumed) {
+  Set("true");
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness_.Begin(rank, 1).ok());
+  const CallId await = harness_.Await(0, 1);
+  Pass();
+  EXPECT_FALSE(harness_.SentPlan(0));
+  EXPECT_EQ(harness_.phase(), "step 1: paused until kaonctl resume");
+  EXPECT_FALSE(harness_.ended(await));
+  Set("false");
+  // The workers have begun already, and follow the step.
+  Pass();
+  ASSERT_TRUE(harness_.SentPlan(0) && harness_.SentPlan(0)->has_step()) << harness_.phase();
+  ASSERT_EQ(harness_.events(await).size(), 1u);
+  harness_.VoteAndApply();
+  EXPECT_EQ(harness_.ended(await), absl::OkStatus());
+}
+
+// It is not decided by half of the votes, and planned anew after the pause.
+TEST_F(PauseTest, TakesThePlaceOfAStepThatIsNotDecided) {
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness_.Begin(rank, 1).ok());
+  const v1::StepPlan step = *harness_.SentPlan(0);
+  harness_.Vote(0, step);
+  Set("true");
+  harness_.Vote(1, step);
+  Pass();
+  EXPECT_FALSE(harness_.SentRecord(0));
+  EXPECT_FALSE(harness_.SentPlan(0));
+  Set("false");
+  Pass();
+  ASSERT_TRUE(harness_.SentPlan(0) && harness_.SentPlan(0)->has_step()) << harness_.phase();
+  EXPECT_GT(harness_.SentPlan(0)->round(), step.round());
+}
+
+TEST_F(PauseTest, ADecidedStepEndsNormally) {
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness_.Begin(rank, 1).ok());
+  const v1::StepPlan step = *harness_.SentPlan(0);
+  for (int shard : {0, 1}) harness_.Vote(shard, step);
+  ASSERT_TRUE(harness_.SentRecord(0));
+  harness_.ClearSent();
+  const CallId call = harness_.SetGroup(JobRequest("paused", "true", 1));
+  for (int shard : {0, 1}) harness_.Applied(shard, step.position());
+  ASSERT_TRUE(harness_.SentPlan(0)->has_group_change());
+  harness_.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness_, call).ok());
+  EXPECT_EQ(harness_.phase(), "step 2: paused until kaonctl resume");
+}
+
 // The share was begun while the change was under way.
 TEST(GroupChangeTest, AShareThatNoLongerFitsIsBegunAnew) {
   MachineHarness harness;

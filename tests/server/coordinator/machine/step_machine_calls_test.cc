@@ -465,5 +465,26 @@ TEST(StepMachineCallsTest, DecisionAShardHasLostItsVoteForStopsTheJobWithDataLos
   EXPECT_TRUE(machine.SentPromise(0));
 }
 
+// A worker that restarts a few times does not notice; one that never stops waits a second each
+// time.
+TEST(StepMachineCallsTest, NewAttemptsOfARankAreLimited) {
+  MachineHarness machine;
+  machine.Train();
+  // Train has joined once.
+  for (uint64_t nonce = 200; nonce < 203; ++nonce) ASSERT_TRUE(machine.Join(1, nonce).ok());
+  EXPECT_EQ(machine.Join(1, 300).status(),
+            absl::UnavailableError("rank 1 was taken 4 times in short order, join again in 1s"));
+  // The process that has the rank, and other ranks, join as they like.
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(machine.Join(1, 202).ok());
+  EXPECT_TRUE(machine.Join(0, 300).ok());
+  EXPECT_TRUE(machine.Begin(1, 1).ok());
+  for (int shard : {0, 1}) machine.Applied(shard, 0);
+  machine.Tick(absl::Milliseconds(900));
+  EXPECT_FALSE(machine.Join(1, 300).ok());
+  for (int shard : {0, 1}) machine.Applied(shard, 0);
+  machine.Tick(absl::Milliseconds(100));
+  EXPECT_TRUE(machine.Join(1, 300).ok());
+}
+
 }  // namespace
 }  // namespace kaon::coordinator

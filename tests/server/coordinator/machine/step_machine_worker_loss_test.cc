@@ -237,5 +237,136 @@ TEST_F(WorkerLossTest, FailStopsTheJobNamingTheRank) {
   EXPECT_EQ(machine_.phase(), "stopped: FAILED_PRECONDITION: " + why);
 }
 
+// Ranks that are heard all the time, and the step waits for them nevertheless.
+class StepSecondsTest : public WorkerLossTest {
+ protected:
+  void TrainWithDeadline(v1::WorkerLossPolicy policy) {
+    v1::JobDefinition job = TestJob(3);
+    job.set_worker_loss(policy);
+    job.set_worker_loss_seconds(absl::ToDoubleSeconds(kPatience));
+    job.set_step_seconds(absl::ToDoubleSeconds(kDeadline));
+    machine_.Train(job);
+    machine_.ClearSent();
+  }
+  // Both shards lack the gradients of these ranks, and say so whenever they are asked.
+  void PassWithAwaited(absl::Duration time, const std::vector<uint32_t>& ranks) {
+    for (absl::Duration passed; passed < time; passed += absl::Milliseconds(100)) {
+      Pass(absl::Milliseconds(100));
+      for (const int shard : std::vector<int>(machine_.asked())) {
+        machine_.Awaited(shard, ranks, kAppliedPosition);
+      }
+    }
+  }
+  // One half of a second of a process that joins anew, begins the step and follows it.
+  void JoinAnew(uint32_t rank, uint64_t step) {
+    if (machine_.Join(rank, ++nonce_).ok()) BeginAndAwait(rank, step);
+    PassWithAwaited(absl::Milliseconds(500), {0, 1, 2});
+  }
+
+  static constexpr absl::Duration kDeadline = absl::Seconds(10);
+  // After Train: registration and initial weights.
+  static constexpr uint64_t kAppliedPosition = 2;
+  uint64_t nonce_ = 1000;
+};
+
+// The attack: the others push for each round, and none of their pushes is ever of use.
+TEST_F(StepSecondsTest, AWorkerThatJoinsTwiceASecondIsLostHoweverMuchIsHeardOfIt) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  int halves = 0;
+  for (; machine_.machine().lost_workers().empty() && halves < 60; ++halves) JoinAnew(1, 1);
+  // One restart is free.
+  EXPECT_GE(halves, 20);
+  EXPECT_LE(halves, 24);
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+  EXPECT_THAT(machine_.phase(), HasSubstr("without rank 1 (lost: step 1 waited 10 s for its "
+                                          "gradients (step_seconds))"));
+  // It goes on with that, and the round of the others goes on as well.
+  const uint64_t round = machine_.SentPlan(0)->round();
+  for (int i = 0; i < 10; ++i) JoinAnew(1, 1);
+  EXPECT_EQ(machine_.SentPlan(0)->round(), round);
+  EXPECT_EQ(machine_.VoteAndApply().plan().step().members_size(), 2);
+}
+
+TEST_F(StepSecondsTest, AWorkerThatBeginsAndDoesNotPushIsLost) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  // Rank 2 may have to wait for rank 1, and is not to blame.
+  PassWithAwaited(kDeadline, {1, 2});
+  EXPECT_EQ(NumPlanned(0), 1);
+  PassWithAwaited(absl::Seconds(2), {1, 2});
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+  // Nor is a worker that needs a while for the next round.
+  PassWithAwaited(kDeadline - absl::Seconds(1), {2});
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+  EXPECT_EQ(machine_.VoteAndApply().plan().step().members_size(), 2);
+}
+
+TEST_F(StepSecondsTest, AWorkerThatJoinsAgainAndNeverBeginsIsLost) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  for (absl::Duration passed; passed < kDeadline - absl::Seconds(1); passed += absl::Seconds(1)) {
+    ASSERT_TRUE(machine_.Join(1, 101).ok());
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_THAT(Planned(), ElementsAre());
+  ASSERT_TRUE(machine_.Join(1, 101).ok());
+  Pass(absl::Seconds(1));
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+}
+
+TEST_F(StepSecondsTest, NobodyIsLostWhileNoOtherWorkerWaits) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  for (const uint32_t rank : {0, 2}) Die(rank);
+  for (int i = 0; i < 60; ++i) {
+    // Else they would be lost for their silence.
+    for (const uint32_t rank : {0, 2}) ASSERT_TRUE(machine_.Join(rank, 100 + rank).ok());
+    PassWithAwaited(absl::Seconds(1), {1});
+  }
+  EXPECT_TRUE(machine_.machine().lost_workers().empty());
+}
+
+// The shards were asked in another step, or of another one.
+TEST_F(StepSecondsTest, ALateAnswerOfAShardCountsForNothing) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  Pass(absl::Seconds(2));
+  EXPECT_FALSE(machine_.asked().empty());
+  for (const int shard : {0, 1}) machine_.Awaited(shard, {1}, kAppliedPosition - 1);
+  Pass(absl::Minutes(1));
+  EXPECT_EQ(NumPlanned(0), 1);
+}
+
+TEST_F(StepSecondsTest, FailSaysWhatTheStepWaitedFor) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_FAIL);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  PassWithAwaited(kDeadline + absl::Seconds(2), {1});
+  EXPECT_EQ(machine_.phase(),
+            "stopped: FAILED_PRECONDITION: rank 1 was lost: step 1 waited 10 s for its gradients "
+            "(step_seconds) (worker_loss is fail); restore the job from a checkpoint to go on");
+}
+
+TEST_F(StepSecondsTest, NobodyIsLostWhileTheJobIsPaused) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  v1::SetGroupRequest request;
+  request.add_settings()->set_field("paused");
+  const auto set = [&](const char* paused) {
+    request.mutable_settings(0)->set_value(paused);
+    request.set_expected_revision(machine_.machine().Snapshot().config_revision);
+    machine_.SetGroup(request);
+    machine_.VoteAndApply();
+  };
+  set("true");
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(absl::Minutes(10));
+  EXPECT_EQ(machine_.phase(), "step 1: paused until kaonctl resume");
+  set("false");
+  Pass(kPatience);
+  EXPECT_THAT(Planned(), ElementsAre());
+  Pass(absl::Milliseconds(200));
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+}
+
 }  // namespace
 }  // namespace kaon::coordinator

@@ -217,12 +217,15 @@ TEST(StepMachineRestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
   RestoreOrder order = OrderOfSeven("", 0);
   auto manifest = std::make_shared<v1::CheckpointManifest>(*order.manifest);
   manifest->mutable_registration()->mutable_definition()->set_world_size(5);
+  // It was the old job that an admin paused.
+  manifest->mutable_registration()->mutable_definition()->set_paused(true);
   manifest->mutable_registration()->add_changed()->set_field("world_size");
   order.manifest = manifest;
   MachineHarness harness;
   harness.Hold();
   harness.Restore(order);
   harness.VoteAndApply();
+  EXPECT_FALSE(harness.machine().Snapshot().job->definition().paused());
   v1::RegisterJobRequest request;
   *request.mutable_definition() = TestJob(2);
   harness.machine().Register(900, request);

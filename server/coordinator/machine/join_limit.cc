@@ -1,0 +1,32 @@
+#include "server/coordinator/machine/join_limit.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// A rank may be taken so often at once, and once in each interval after that.
+constexpr int kBurst = 4;
+constexpr absl::Duration kInterval = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status JoinLimit::Check(uint32_t rank) const {
+  const auto found = free_at_.find(rank);
+  if (found == free_at_.end()) return absl::OkStatus();
+  const absl::Duration wait = found->second - now_ - (kBurst - 1) * kInterval;
+  if (wait <= absl::ZeroDuration()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("rank ", rank, " was taken ", kBurst,
+                                             " times in short order, join again in ",
+                                             absl::FormatDuration(wait)));
+}
+
+void JoinLimit::Note(uint32_t rank) {
+  absl::Time& free_at = free_at_.emplace(rank, now_).first->second;
+  free_at = std::max(free_at, now_) + kInterval;
+}
+
+}  // namespace kaon::coordinator
