@@ -10,7 +10,7 @@ suites=(
   "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product; each thread of a CUDA kernel on the host is a thread to it"
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
-  "network:60 schedules of network faults (tests/network:chaos_nightly_test)"
+  "network:60 schedules of network faults, attacks on memory for a minute each (tests/network:{chaos,memory_attack}_nightly_test)"
   "frozen:peers stopped for up to a minute, connections half-open for ever, histories beside network faults (tests/network:{frozen_peers,half_open}_nightly_test, tests/crash:history_network_nightly_test)"
   "fuzz:libFuzzer for 3 minutes on every parser of bytes, whose saved corpora every run of the tests replays (tests tagged nightly under tests/fuzz)"
   "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
@@ -63,7 +63,7 @@ case "$suite" in
   asan | ubsan | tsan) options=("--config=$suite" --build_tests_only "--test_env=KAON_SEED=$(date -u +%Y%m%d)") ;;
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
-  network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;
+  network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{chaos,memory_attack}_nightly_test); packages=() ;;
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
   monitor) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/deploy:promtool_nightly_test //tests/integration:{prometheus,status_page}_nightly_test); packages=(--monitor) ;;

@@ -49,7 +49,8 @@ inline void HoldHangup() {
 }
 
 // Server has `static StatusOr<unique_ptr<Server>> Prepare(Config)`, which checks all that it can
-// before it opens anything that only one process may use, `Status Serve()` and `Shutdown()`. So
+// before it opens anything that only one process may use. It has `Status Serve()`, `Shutdown()`,
+// and `GuardMemory()`, which bounds the memory of a process that has one server only. So
 // --check-config and a start run the same checks. Returns the exit status:
 //   0  after a shutdown
 //   1  Serve failed: the machine refuses what Prepare cannot see, such as a port in use
@@ -94,6 +95,7 @@ int RunServer(CommandLine command_line, int argc, const char* const* argv) {
     std::cerr << command_line.program << ": " << serving << std::endl;
     return 1;
   }
+  (*server)->GuardMemory();
   int signal = 0;
   while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
     Config reread;

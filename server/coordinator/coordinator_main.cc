@@ -2,6 +2,7 @@
 // down cleanly on SIGTERM and SIGINT.
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/chunk_memory.h"
 #include "proto/identity.h"
 #include "proto/program_log.h"
 #include "proto/status_macros.h"
@@ -33,6 +34,9 @@ kaon::config::CommandLine Describe() {
       {"checkpoint_every_steps",
        "take a checkpoint each time so many steps are applied (0: never)"},
       {"checkpoint_keep", "so many of the newest are kept after each (3)"},
+      {"memory_bytes",
+       "memory of the process; connections that take more, by a tenth at most, are ended "
+       "(1073741824)"},
       {"metrics_address",
        "host:port for metrics by HTTP; not on loopback: needs tls and metrics_token_file (none)"},
       {"metrics_token_file", "file with the bearer token of that address"},
@@ -60,6 +64,7 @@ kaon::config::CommandLine Describe() {
 
 int main(int argc, char** argv) {
   kaon::config::HoldHangup();
+  kaon::proto::BoundArenas();
   kaon::proto::StartLog(argv[0]);
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
       Describe(), argc, argv);

@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <unistd.h>
 
@@ -43,6 +44,11 @@ constexpr uint64_t kDefaultCheckpointKeep = 3;
 // Retention never leaves fewer good checkpoints.
 constexpr uint64_t kMinCheckpointKeep = 2;
 constexpr uint64_t kMaxCheckpointKeep = 1000;
+// A registration takes some times the size of its message, which is at most 64 MiB. Those of 64
+// workers with 10,000 parameters each, at once, take less as well.
+constexpr uint64_t kDefaultMemoryBytes = uint64_t{1} << 30;
+constexpr uint64_t kMinMemoryBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxMemoryBytes = uint64_t{1} << 40;
 // Checkpoint files, files that libraries open occasionally, a link, and the link that replaces it.
 constexpr size_t kOwnDescriptors = 8;
 constexpr size_t kDescriptorsOfShard = 2;
@@ -112,6 +118,9 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
   if (config.checkpoint_keep() == 0) config.set_checkpoint_keep(kDefaultCheckpointKeep);
   KAON_RETURN_IF_ERROR(CheckRange("checkpoint_keep", config.checkpoint_keep(), kMinCheckpointKeep,
                                   kMaxCheckpointKeep));
+  if (config.memory_bytes() == 0) config.set_memory_bytes(kDefaultMemoryBytes);
+  KAON_RETURN_IF_ERROR(
+      CheckRange("memory_bytes", config.memory_bytes(), kMinMemoryBytes, kMaxMemoryBytes));
   return config;
 }
 
@@ -267,8 +276,13 @@ absl::Status CoordinatorServer::Listen() {
       std::make_unique<process::ProcessService>("kaon-coordinator", config_, counts_);
   process::EnableStandardServices();
   grpc::ServerBuilder builder;
+  // As on a shard: gRPC stops reading before its messages take everything.
+  grpc::ResourceQuota quota("kaon-coordinator");
+  quota.Resize(config_.memory_bytes());
+  builder.SetResourceQuota(quota);
   KAON_ASSIGN_OR_RETURN(
       listener_, listener::AddSecuredPort(builder, config_.tls(), config_.listen(), counts_));
+  listener_->SetRawMethods({"/kaon.v1.Coordinator/AwaitStep"});
   builder.RegisterService(coordinator_service_.get());
   builder.RegisterService(admin_service_.get());
   builder.RegisterService(process_service_.get());

@@ -52,6 +52,9 @@ class CoordinatorServer {
   CoordinatorServer() = default;
   ~CoordinatorServer();
 
+  // Ends connections that take more memory than memory_bytes. Call it after Serve, in a process
+  // that has nothing but this server.
+  void GuardMemory() { listener_->GuardMemory(config_.memory_bytes()); }
   // Ends every call with UNAVAILABLE, then stops everything that the server started. Idempotent.
   void Shutdown();
   int port() const { return port_; }

@@ -2,7 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -26,6 +29,18 @@ uint64_t CookieOf(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);
   return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+// Returns how many bytes the process has read; 0 if the kernel does not say. Bytes that wait in the
+// kernel are not resident.
+uint64_t ReadBytes(int fd) {
+  // Ask in this order: bytes that arrive in between must not seem to wait.
+  int waiting = 0;
+  if (ioctl(fd, SIOCINQ, &waiting) != 0) return 0;
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return info.tcpi_bytes_received - std::min<uint64_t>(waiting, info.tcpi_bytes_received);
 }
 
 std::string TextOf(int family, const void* bytes) {
@@ -61,6 +76,20 @@ std::string PeerName(absl::string_view grpc_peer) {
   const size_t scope = text.find('%');
   if (scope == std::string::npos) return text;
   return absl::StrCat(text.substr(0, scope), text.substr(text.rfind(':')));
+}
+
+std::optional<ConnectionUse> UseOf(const OpenConnection& connection) {
+  ConnectionUse use;
+  use.id = connection.id;
+  use.owner = connection.owner;
+  // Handlers take bytes after the process has read them, so ask for their counts first.
+  use.taken_bytes = connection.counts->taken_bytes.load(std::memory_order_relaxed);
+  use.taken_messages = connection.counts->taken_messages.load(std::memory_order_relaxed);
+  use.open_calls = connection.counts->open_calls.load(std::memory_order_relaxed);
+  use.received_bytes = ReadBytes(connection.fd);
+  // A descriptor that is this connection's now was so before.
+  if (CookieOf(connection.fd) != connection.id) return std::nullopt;
+  return use;
 }
 
 ConnectionTable::Limits ConnectionTable::Share(size_t descriptors) {
@@ -104,17 +133,19 @@ bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
   if (namesake != unknown_.end()) Cut(namesake->second);
   proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) return false;
-  connections_.push_back(
-      {fd, CookieOf(fd), peer, now, std::move(duplicate), /*certificate=*/nullptr});
+  connections_.push_back({fd, CookieOf(fd), peer, now, std::move(duplicate), /*identity=*/"",
+                          /*certificate=*/nullptr, std::make_shared<CallCounts>()});
   unknown_[peer.name] = std::prev(connections_.end());
+  by_name_[peer.name] = std::prev(connections_.end());
   ++by_address_[peer.address];
   return true;
 }
 
-void ConnectionTable::MarkKnown(const std::string& name,
+void ConnectionTable::MarkKnown(const std::string& name, const std::string& identity,
                                 std::shared_ptr<const auth::PeerCertificate> certificate) {
   const auto found = unknown_.find(name);
   if (found == unknown_.end()) return;
+  found->second->identity = identity;
   found->second->certificate = std::move(certificate);
   EndUnknown(name);
 }
@@ -126,6 +157,24 @@ std::vector<CertifiedConnection> ConnectionTable::Certified() const {
     certified.push_back({connection.cookie, connection.certificate});
   }
   return certified;
+}
+
+std::shared_ptr<CallCounts> ConnectionTable::CountsOf(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second->counts;
+}
+
+std::vector<OpenConnection> ConnectionTable::Open() const {
+  std::vector<OpenConnection> open;
+  open.reserve(connections_.size());
+  for (const Connection& connection : connections_) {
+    if (!connection.live) continue;
+    const std::string* owner = &connection.peer.name;
+    if (connection.duplicate.valid()) owner = &connection.peer.address;
+    if (connection.certificate != nullptr) owner = &connection.identity;
+    open.push_back({connection.fd, connection.cookie, *owner, connection.counts});
+  }
+  return open;
 }
 
 bool ConnectionTable::End(uint64_t id) {
@@ -207,8 +256,14 @@ void ConnectionTable::ReapClosed(absl::Time now) {
     // Another connection may have this name by now.
     if (connection->duplicate.valid()) EndUnknown(connection->peer.name);
     if (connection->live) Leave(connection->peer);
-    connections_.erase(connection);
+    Forget(connection);
   }
+}
+
+void ConnectionTable::Forget(Connections::iterator connection) {
+  const auto named = by_name_.find(connection->peer.name);
+  if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
+  connections_.erase(connection);
 }
 
 }  // namespace kaon::listener

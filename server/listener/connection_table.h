@@ -1,7 +1,7 @@
 // Decides which connections of one listener stay. An unknown peer has made no authorized call yet.
 // Unknown peers are few and short-lived: a newer one replaces the oldest one of the address that
-// has most. Known peers end only on request, as a PolicyThread makes it. Used by one thread at a
-// time, or under the owner's lock.
+// has most. Known peers end only on request, as a MemoryGuard or a PolicyThread makes it. Used by
+// one thread at a time, or under the owner's lock.
 #ifndef KAON_SERVER_LISTENER_CONNECTION_TABLE_H_
 #define KAON_SERVER_LISTENER_CONNECTION_TABLE_H_
 
@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "absl/time/time.h"
 #include "proto/descriptor.h"
 #include "server/auth/peer_certificate.h"
+#include "server/listener/call_counts.h"
+#include "server/listener/memory_guard.h"
 
 struct sockaddr_storage;
 
@@ -35,11 +38,23 @@ Peer PeerOf(const sockaddr_storage& address);
 // Returns Peer::name for a string of grpc::ServerContext::peer().
 std::string PeerName(absl::string_view grpc_peer);
 
-// A connection of a known peer; `id` is for End.
+// A connection of a known peer; `id` is that of ConnectionUse.
 struct CertifiedConnection {
   uint64_t id;
   std::shared_ptr<const auth::PeerCertificate> certificate;
 };
+
+// An open connection, as UseOf needs it.
+struct OpenConnection {
+  int fd;
+  uint64_t id;
+  std::string owner;
+  std::shared_ptr<const CallCounts> counts;
+};
+
+// Returns what the connection has sent; nothing once its descriptor is closed, or is that of
+// another connection. Asks the kernel, so call it without a lock.
+std::optional<ConnectionUse> UseOf(const OpenConnection& connection);
 
 class ConnectionTable {
  public:
@@ -67,17 +82,24 @@ class ConnectionTable {
   // has too many connections or no descriptor is left; the caller must then close `fd`.
   bool Add(int fd, const Peer& peer, absl::Time now);
   bool IsUnknown(const std::string& name) const { return unknown_.count(name) > 0; }
-  // Call it when the peer of that name has made an authorized call. The certificate is null without
-  // TLS.
-  void MarkKnown(const std::string& name,
+  // Call it when the peer of that name, with that identity, has made an authorized call. The
+  // certificate is null without TLS.
+  void MarkKnown(const std::string& name, const std::string& identity,
                  std::shared_ptr<const auth::PeerCertificate> certificate = nullptr);
   // Returns the live connections of known peers with certificates.
   std::vector<CertifiedConnection> Certified() const;
   // Cuts unknown peers older than unknown_lifetime. Forgets connections that their owner has
   // closed.
   void Sweep(absl::Time now);
-  // Ends the connection CertifiedConnection::id and discards what it has sent. Returns false if it
-  // is gone already, or no descriptor is free. It does not count as cut.
+
+  // Returns the counts of the connection of that name; null if it is gone.
+  std::shared_ptr<CallCounts> CountsOf(const std::string& name) const;
+  // Returns the connections that are not cut. An unknown peer is owned by its address, and a known
+  // one by its identity. Without a certificate, peers may share an identity, so each connection
+  // is its own owner.
+  std::vector<OpenConnection> Open() const;
+  // Ends the connection ConnectionUse::id, known or not, and discards what it has sent. Returns
+  // false if it is gone already, or no descriptor is free. It does not count as cut.
   bool End(uint64_t id);
 
   size_t num_connections() const { return connections_.size(); }
@@ -95,8 +117,10 @@ class ConnectionTable {
     // Open while the peer is unknown. Shut this one down: the owner may have closed its own
     // descriptor.
     proto::Descriptor duplicate;
-    // The certificate of the peer, once it is known.
+    // Identity and certificate of the peer, once it is known.
+    std::string identity;
     std::shared_ptr<const auth::PeerCertificate> certificate;
+    std::shared_ptr<CallCounts> counts;
     // Not cut, so still counted for its address.
     bool live = true;
   };
@@ -112,12 +136,15 @@ class ConnectionTable {
   void ReapClosed(absl::Time now);
   bool HasRoom() const;
   void Leave(const Peer& peer);
+  void Forget(Connections::iterator connection);
 
   const Limits limits_;
   // Ordered by arrival.
   Connections connections_;
   // Keyed by Peer::name.
   std::map<std::string, Connections::iterator> unknown_;
+  // Keyed by Peer::name, the newest of each.
+  std::map<std::string, Connections::iterator> by_name_;
   // Number of live connections by address.
   std::map<std::string, size_t> by_address_;
   uint64_t num_cut_ = 0;

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_interceptor.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,11 +21,15 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/base/config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/transport/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
+#include "server/auth/peer_identity.h"
+#include "server/listener/call_observer.h"
 #include "server/listener/port_owner.h"
 #include "server/monitor/wall_clock.h"
 
@@ -35,13 +40,22 @@ namespace {
 // Connections that wait to be accepted. They are few enough to be accepted within the watchdog's
 // timeout.
 constexpr int kBacklog = 512;
-// Time between sweeps of overdue and closed connections. kPause: time between retries when the
-// table or the process is full.
+// Time between sweeps of overdue and closed connections. kPause: time between retries when
+// the table or the process is full.
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(10);
 // Fewer descriptors for connections make no useful service; more bring no benefit.
 constexpr size_t kMinDescriptors = 8;
 constexpr size_t kMaxDescriptors = 1 << 20;
+// Our services.
+constexpr char kServices[] = "/kaon.v1.";
+
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_MEMORY_SANITIZER) || \
+    defined(ABSL_HAVE_THREAD_SANITIZER)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 absl::Status CannotListen(absl::string_view listen, absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", listen, ": ", why));
@@ -163,7 +177,7 @@ absl::StatusOr<size_t> Available(size_t reserve) {
 
 }  // namespace
 
-// Reports every authorized call; intercepts none.
+// Reports every authorized call, and has its messages counted.
 class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   explicit PeerObserver(Listener& listener) : listener_(listener) {}
@@ -171,21 +185,44 @@ class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFacto
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     const std::string name = PeerName(info->server_context()->peer());
+    std::shared_ptr<CallCounts> counts;
+    bool unknown = false;
     {
       MutexLock lock(listener_.mu_);
-      if (!listener_.table_.has_value() || !listener_.table_->IsUnknown(name)) return nullptr;
+      if (!listener_.table_.has_value()) return nullptr;
+      counts = listener_.table_->CountsOf(name);
+      unknown = listener_.table_->IsUnknown(name);
     }
-    auth::PeerPolicy::CertificatePtr certificate;
-    const std::shared_ptr<const grpc::AuthContext> context = info->server_context()->auth_context();
-    if (listener_.policy_ != nullptr && context != nullptr) {
-      certificate = listener_.policy_->CertificateOf(*context);
-    }
-    MutexLock lock(listener_.mu_);
-    listener_.table_->MarkKnown(name, std::move(certificate));
-    return nullptr;
+    if (unknown) MarkKnown(name, *info->server_context());
+    if (counts == nullptr) return nullptr;
+    using Type = grpc::experimental::ServerRpcInfo::Type;
+    const bool streams =
+        info->type() == Type::CLIENT_STREAMING || info->type() == Type::BIDI_STREAMING;
+    // gRPC deletes it.
+    return std::make_unique<CallObserver>(std::move(counts), MessagesOf(info->method()), streams)
+        .release();
   }
 
  private:
+  void MarkKnown(const std::string& name, const grpc::ServerContextBase& server_context) {
+    auth::PeerPolicy::CertificatePtr certificate;
+    const std::shared_ptr<const grpc::AuthContext> context = server_context.auth_context();
+    if (listener_.policy_ != nullptr && context != nullptr) {
+      certificate = listener_.policy_->CertificateOf(*context);
+    }
+    const std::string identity = auth::PeerName(auth::PeerIdentity(server_context));
+    MutexLock lock(listener_.mu_);
+    listener_.table_->MarkKnown(name, identity, std::move(certificate));
+  }
+
+  // The services of gRPC itself have messages of any form, and small ones.
+  CallObserver::Messages MessagesOf(absl::string_view method) const {
+    if (!absl::StartsWith(method, kServices)) return CallObserver::Messages::kUnknown;
+    return listener_.raw_methods_.count(std::string(method)) > 0
+               ? CallObserver::Messages::kByteBuffer
+               : CallObserver::Messages::kProtobuf;
+  }
+
   Listener& listener_;
 };
 
@@ -252,6 +289,33 @@ absl::Status Listener::Start(size_t reserve, bool tls) {
   return absl::OkStatus();
 }
 
+void Listener::GuardMemory(uint64_t budget_bytes) {
+  if (kSanitized) return;
+  GuardThread::Options options;
+  options.most_bytes = MemoryGuard::MostBytes(budget_bytes);
+  options.resident_bytes = ResidentBytes;
+  options.connections = [this] { return Uses(); };
+  options.cut = [this](const std::vector<uint64_t>& connections) { return End(connections); };
+  options.close = [this](bool closed) { closed_.store(closed, std::memory_order_relaxed); };
+  options.trim = [] { malloc_trim(0); };
+  guard_.emplace(std::move(options));
+}
+
+std::vector<ConnectionUse> Listener::Uses() const {
+  std::vector<OpenConnection> open;
+  {
+    MutexLock lock(mu_);
+    if (table_.has_value()) open = table_->Open();
+  }
+  // The kernel takes microseconds for each, while accepted connections and first calls must not
+  // wait.
+  std::vector<ConnectionUse> uses;
+  for (const OpenConnection& connection : open) {
+    if (std::optional<ConnectionUse> use = UseOf(connection)) uses.push_back(*std::move(use));
+  }
+  return uses;
+}
+
 size_t Listener::End(const std::vector<uint64_t>& connections) {
   size_t ended = 0;
   MutexLock lock(mu_);
@@ -265,6 +329,7 @@ size_t Listener::End(const std::vector<uint64_t>& connections) {
 
 void Listener::Stop() {
   watchdog_.reset();
+  guard_.reset();
   policy_thread_.reset();
   {
     MutexLock lock(mu_);
@@ -306,6 +371,7 @@ void Listener::Run() {
 }
 
 bool Listener::AcceptOne(int socket) {
+  if (closed_.load(std::memory_order_relaxed)) return false;
   {
     MutexLock lock(mu_);
     // If known peers fill the table, waiting makes no room. Accept, so that the caller gets an end

@@ -1,19 +1,23 @@
 // Accepts the connections of one gRPC server, because gRPC 1.51 stops accepting forever once the
 // process has run out of descriptors. Connections never get the last descriptors. They are limited
 // in total, by address, and while their peer is unknown. If the port stops answering all the same,
-// the listener ends the process with the reason. Owned by the server's composition root.
+// the listener ends the process with the reason. On request it also ends the connections that take
+// the memory of the process. Owned by the server's composition root.
 #ifndef KAON_SERVER_LISTENER_LISTENER_H_
 #define KAON_SERVER_LISTENER_LISTENER_H_
 
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,6 +27,7 @@
 #include "proto/descriptor.h"
 #include "server/auth/peer_policy.h"
 #include "server/listener/connection_table.h"
+#include "server/listener/guard_thread.h"
 #include "server/listener/listener_watchdog.h"
 #include "server/listener/policy_thread.h"
 #include "server/monitor/event_counts.h"
@@ -50,11 +55,23 @@ class Listener {
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials,
              std::shared_ptr<auth::PeerPolicy> policy);
 
+  // Names the methods whose handlers get messages as grpc::ByteBuffer, as /package.Service/Method.
+  // All other methods of our services must get protobuf messages. Call it before the server starts.
+  void SetRawMethods(std::set<std::string> methods) { raw_methods_ = std::move(methods); }
+
   // Begins to accept; call it once the server is started. Keeps `reserve` descriptors, in addition
   // to those open now, for files and outgoing connections. `tls` tells the watchdog whether the
   // port speaks TLS.
   //   FAILED_PRECONDITION  the limit of open files leaves room for too few connections
   absl::Status Start(size_t reserve, bool tls);
+
+  // Ends connections while the process has much more resident than `budget_bytes`, those first that
+  // sent most without a handler to take it. Call it after Start, if nothing else in the process
+  // takes much memory. Does nothing under a sanitizer, whose memory says nothing.
+  void GuardMemory(uint64_t budget_bytes);
+
+  // Returns what the open connections have sent, and what handlers took of it. Any thread.
+  std::vector<ConnectionUse> Uses() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stops accepting and closes the port. Call it before the server shuts down. Idempotent.
   void Stop();
@@ -78,6 +95,7 @@ class Listener {
   monitor::EventCounts& counts_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::shared_ptr<auth::PeerPolicy> policy_;
+  std::set<std::string> raw_methods_;
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
@@ -85,8 +103,12 @@ class Listener {
   std::optional<ConnectionTable> table_ ABSL_GUARDED_BY(mu_);
   uint64_t counted_cuts_ ABSL_GUARDED_BY(mu_) = 0;
 
+  // Set while the memory that connections took is being freed.
+  std::atomic<bool> closed_ = false;
+
   std::thread thread_;
   std::optional<ListenerWatchdog> watchdog_;
+  std::optional<GuardThread> guard_;
   // Absent without certificates.
   std::optional<PolicyThread> policy_thread_;
 };

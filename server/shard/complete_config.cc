@@ -37,6 +37,9 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // More than any machine has; sums of a few of them do not overflow.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 constexpr uint32_t kDefaultShmSessions = 8;
+// Host memory that the driver and the libraries of a device take later: kernels are loaded at
+// their first use, and NCCL has buffers.
+constexpr uint64_t kDriverBytes = uint64_t{512} << 20;
 // Devices of a machine are a few.
 constexpr uint32_t kMaxOrdinal = 1023;
 
@@ -150,6 +153,11 @@ int DeviceOrdinal(const v1::ShardConfig& config) {
 uint64_t ReservedBytes(const v1::ShardConfig& config) {
   return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes +
          config.nvme_staging_bytes();
+}
+
+uint64_t GuardedBytes(const v1::ShardConfig& config, uint64_t backend_bytes) {
+  const uint64_t budget = config.host_memory_bytes() + config.staging_bytes();
+  return config.backend() == "cpu" ? budget : budget + backend_bytes + kDriverBytes;
 }
 
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {

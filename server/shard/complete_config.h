@@ -27,6 +27,11 @@ int DeviceOrdinal(const v1::ShardConfig& config);
 // Returns the part of host_memory_bytes that holds no tensor.
 uint64_t ReservedBytes(const v1::ShardConfig& config);
 
+// Returns the memory that the process may have resident, which is the budget of its memory guard.
+// `backend_bytes` were resident once the backend was there: without a device they are the program's
+// own, which the guard allows for.
+uint64_t GuardedBytes(const v1::ShardConfig& config, uint64_t backend_bytes);
+
 // Returns the default number of shared-memory sessions of kaon-shard: enough for a push and a pull
 // of four workers. They take at most a sixteenth of `host_memory_bytes`, and at most an eighth of
 // `open_files`, the descriptors that the process may open.

@@ -125,6 +125,7 @@ absl::Status ShardServer::BuildBackend(const v1::ShardConfig& config) {
   backend.device_memory_bytes = config.device_memory_bytes();
   if (!config.isa().empty()) backend.isa = config.isa();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
+  backend_resident_bytes_ = listener::ResidentBytes();
   return BuildTiers(config);
 }
 
@@ -439,6 +440,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   builder.SetResourceQuota(quota);
   KAON_ASSIGN_OR_RETURN(listener_,
                         listener::AddSecuredPort(builder, config.tls(), config.listen(), counts_));
+  listener_->SetRawMethods({"/kaon.v1.ShardData/Push", "/kaon.v1.ShardData/Pull"});
   builder.RegisterService(data_service_.get());
   builder.RegisterService(local_service_.get());
   builder.RegisterService(nccl_service_.get());
@@ -460,6 +462,10 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
                                         : absl::StrCat(" and ", device_tier_->capacity_bytes(),
                                                        " bytes of ", backend_->memory_tier()));
   return absl::OkStatus();
+}
+
+void ShardServer::GuardMemory() {
+  listener_->GuardMemory(GuardedBytes(config_, backend_resident_bytes_));
 }
 
 ShardServer::~ShardServer() { Stop(absl::ZeroDuration()); }

@@ -64,6 +64,9 @@ class ShardServer {
   // Shuts down without a last snapshot.
   ~ShardServer();
 
+  // Ends connections that take more memory than the budget has. Call it after Serve, in a process
+  // that has nothing but this server.
+  void GuardMemory();
   // Ends every call and stops serving. Writes a last snapshot if that takes at most 20 s: the next
   // start then replays little. Idempotent.
   void Shutdown();
@@ -115,6 +118,8 @@ class ShardServer {
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
   ShardFiles files_;
   std::unique_ptr<kernels::Backend> backend_;
+  // Resident memory of the process once it had the backend.
+  uint64_t backend_resident_bytes_ = 0;
   std::unique_ptr<tier::HostTier> host_tier_;
   // Null if the backend computes in host memory.
   std::unique_ptr<tier::DeviceTier> device_tier_;

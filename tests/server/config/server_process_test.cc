@@ -18,6 +18,7 @@ namespace {
 struct Life {
   std::string ca_file;
   bool started = false;
+  bool guarded = false;
   bool shut_down = false;
   int reloads = 0;
 };
@@ -39,6 +40,7 @@ class Server {
     kill(getpid(), SIGTERM);
     return absl::OkStatus();
   }
+  void GuardMemory() { life.guarded = life.started; }
   void Shutdown() { life.shut_down = true; }
 };
 
@@ -61,6 +63,7 @@ int RunWith(std::vector<const char*> flags) {
 TEST(RunServerTest, ServesUntilASignalAndShutsDown) {
   EXPECT_EQ(RunWith({"--ca-file", "ca.pem"}), 0);
   EXPECT_EQ(life.ca_file, "ca.pem");
+  EXPECT_TRUE(life.guarded);
   EXPECT_TRUE(life.shut_down);
 }
 

@@ -32,6 +32,7 @@ TEST(CoordinatorServerTest, FillsInTheDocumentedDefaults) {
   EXPECT_EQ(config->heartbeat_ms(), 100);
   EXPECT_EQ(config->takeover_ms(), 500);
   EXPECT_EQ(config->checkpoint_keep(), 3);
+  EXPECT_EQ(config->memory_bytes(), uint64_t{768} << 20);
 }
 
 TEST(CoordinatorServerTest, RefusesABadConfigurationNamingTheField) {
@@ -60,6 +61,9 @@ TEST(CoordinatorServerTest, RefusesABadConfigurationNamingTheField) {
   config = Config();
   config.set_checkpoint_keep(1);
   ExpectInvalid(config, "checkpoint_keep is 1, must be 2 .. 1000");
+  config = Config();
+  config.set_memory_bytes(1);
+  ExpectInvalid(config, "memory_bytes is 1, must be 67108864 .. 1099511627776");
   config = Config();
   config.set_listen("0.0.0.0:1");
   ExpectInvalid(config, "advertise");

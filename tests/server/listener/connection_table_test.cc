@@ -63,7 +63,7 @@ TEST_F(ConnectionTableTest, CutsTheOldestUnknownPeerOfWhoeverHasMost) {
 
 TEST_F(ConnectionTableTest, NeverCutsAKnownPeer) {
   const Pair& known = Connect("a");
-  table_.MarkKnown(known.peer.name);
+  table_.MarkKnown(known.peer.name, "worker");
   for (int i = 0; i < 20; ++i) Connect("b");
   now_ += absl::Hours(1);
   table_.Sweep(now_);
@@ -71,30 +71,17 @@ TEST_F(ConnectionTableTest, NeverCutsAKnownPeer) {
   EXPECT_EQ(table_.num_unknown(), 0u);
 }
 
-TEST_F(ConnectionTableTest, EndsNoOtherConnectionThatHasTheDescriptorNow) {
-  Pair& first = Connect("a");
-  const int fd = first.server.get();
-  table_.MarkKnown(first.peer.name, std::make_shared<auth::PeerCertificate>());
-  const uint64_t id = table_.Certified()[0].id;
-  Close(first);
-  const Pair& second = Connect("b");
-  ASSERT_EQ(second.server.get(), fd);
-  EXPECT_FALSE(table_.End(id));
-  EXPECT_FALSE(IsCut(second));
-}
-
 TEST_F(ConnectionTableTest, NamesTheConnectionsOfKnownPeersWithCertificates) {
   const auto certificate = std::make_shared<auth::PeerCertificate>();
   Pair& certified = Connect("a");
-  table_.MarkKnown(certified.peer.name, certificate);
-  table_.MarkKnown(Connect("b").peer.name);
+  table_.MarkKnown(certified.peer.name, "a", certificate);
+  table_.MarkKnown(Connect("b").peer.name, "b");
   EXPECT_TRUE(table_.IsUnknown(Connect("c").peer.name));
   const std::vector<CertifiedConnection> named = table_.Certified();
   ASSERT_EQ(named.size(), 1u);
   EXPECT_EQ(named[0].certificate, certificate);
   EXPECT_TRUE(table_.End(named[0].id));
   EXPECT_TRUE(IsCut(certified));
-  EXPECT_FALSE(table_.End(named[0].id));
   EXPECT_TRUE(table_.Certified().empty());
 }
 
@@ -115,7 +102,7 @@ TEST_F(ConnectionTableTest, RefusesAnAddressThatHasItsShare) {
   std::vector<Pair*> known;
   for (int i = 0; i < 3; ++i) {
     known.push_back(&Connect("a"));
-    table_.MarkKnown(known.back()->peer.name);
+    table_.MarkKnown(known.back()->peer.name, "worker");
   }
   EXPECT_FALSE(Connect("a").added);
   EXPECT_TRUE(Connect("b").added);
@@ -126,7 +113,7 @@ TEST_F(ConnectionTableTest, RefusesAnAddressThatHasItsShare) {
 TEST_F(ConnectionTableTest, LeavesTheDescriptorsThatItMayNotHave) {
   for (const char* address : {"a", "b", "c", "d", "e", "f", "g"}) {
     ASSERT_TRUE(table_.MakeRoom(now_));
-    table_.MarkKnown(Connect(address).peer.name);
+    table_.MarkKnown(Connect(address).peer.name, "worker");
   }
   // One place is left, and an unknown peer needs two.
   EXPECT_FALSE(table_.MakeRoom(now_));
@@ -137,7 +124,7 @@ TEST_F(ConnectionTableTest, LeavesTheDescriptorsThatItMayNotHave) {
 
 TEST_F(ConnectionTableTest, MakesRoomWhereUnknownPeersTakeIt) {
   for (const char* address : {"a", "b", "c", "d", "e", "f"}) {
-    table_.MarkKnown(Connect(address).peer.name);
+    table_.MarkKnown(Connect(address).peer.name, "worker");
   }
   Pair& unknown = Connect("g");
   EXPECT_FALSE(table_.MakeRoom(now_));
@@ -146,6 +133,80 @@ TEST_F(ConnectionTableTest, MakesRoomWhereUnknownPeersTakeIt) {
   EXPECT_FALSE(table_.FullOfKnown());
   Close(unknown);
   EXPECT_TRUE(table_.MakeRoom(now_));
+}
+
+TEST_F(ConnectionTableTest, EndsConnectionsOnRequestKnownOrNot) {
+  const Pair& known = Connect("a");
+  table_.MarkKnown(known.peer.name, "worker");
+  const Pair& unknown = Connect("b");
+  const std::vector<OpenConnection> open = table_.Open();
+  ASSERT_EQ(open.size(), 2u);
+  EXPECT_TRUE(table_.End(open[0].id));
+  EXPECT_TRUE(IsCut(known));
+  EXPECT_FALSE(IsCut(unknown));
+  EXPECT_FALSE(table_.End(open[0].id));
+  EXPECT_TRUE(table_.End(open[1].id));
+  EXPECT_TRUE(table_.Open().empty());
+  EXPECT_EQ(table_.num_unknown(), 0u);
+}
+
+TEST_F(ConnectionTableTest, SaysWhoOwnsAConnection) {
+  const auto certificate = std::make_shared<auth::PeerCertificate>();
+  table_.MarkKnown(Connect("a").peer.name, "worker", certificate);
+  const Pair& plain = Connect("b");
+  table_.MarkKnown(plain.peer.name, "anybody");
+  Connect("c");
+  const std::vector<OpenConnection> open = table_.Open();
+  ASSERT_EQ(open.size(), 3u);
+  EXPECT_EQ(open[0].owner, "worker");
+  EXPECT_EQ(open[1].owner, plain.peer.name);
+  EXPECT_EQ(open[2].owner, "c");
+}
+
+TEST_F(ConnectionTableTest, AsksTheKernelAboutNoOtherConnectionThatHasTheDescriptorNow) {
+  Pair& first = Connect("a");
+  table_.CountsOf(first.peer.name)->taken_bytes = 7;
+  const OpenConnection open = table_.Open()[0];
+  EXPECT_EQ(UseOf(open)->taken_bytes, 7u);
+  const int fd = first.server.get();
+  Close(first);
+  EXPECT_FALSE(UseOf(open).has_value());
+  ASSERT_EQ(Connect("b").server.get(), fd);
+  EXPECT_FALSE(UseOf(open).has_value());
+  EXPECT_EQ(table_.CountsOf("nobody"), nullptr);
+}
+
+TEST_F(ConnectionTableTest, CountsTheBytesThatTheProcessHasRead) {
+  const proto::Descriptor listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listening.get(), 1), 0);
+  ASSERT_EQ(getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const proto::Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  const proto::Descriptor server(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(table_.Add(server.get(), {"a", "a:1"}, now_));
+  const OpenConnection open = table_.Open()[0];
+  ASSERT_EQ(send(client.get(), "hello", 5, 0), 5);
+  char bytes[5];
+  ASSERT_EQ(recv(server.get(), bytes, 5, MSG_PEEK | MSG_WAITALL), 5);
+  EXPECT_EQ(UseOf(open)->received_bytes, 0u);
+  ASSERT_EQ(recv(server.get(), bytes, 3, 0), 3);
+  EXPECT_EQ(UseOf(open)->received_bytes, 3u);
+}
+
+TEST_F(ConnectionTableTest, EndsNoOtherConnectionThatHasTheDescriptorNow) {
+  Pair& first = Connect("a");
+  const int fd = first.server.get();
+  const uint64_t id = table_.Open()[0].id;
+  Close(first);
+  const Pair& second = Connect("b");
+  ASSERT_EQ(second.server.get(), fd);
+  EXPECT_FALSE(table_.End(id));
+  EXPECT_FALSE(IsCut(second));
 }
 
 TEST(PeerTest, HasTheSameNameAsGrpcGivesIt) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <vector>
 
 #include "client/transport/channel.h"
 #include "tests/server/auth/certificates.h"
@@ -39,6 +40,25 @@ TEST_F(ListenerTest, KnowsAPeerByItsFirstAuthorizedCall) {
       client::CreateChannel(server_.address(), certificates_.Client("admin"), proto::Role::kShard);
   EXPECT_TRUE(testing::CallEmpty(*taken, kDescribe).ok());
   EXPECT_EQ(server_.listener().num_unknown(), 1u);
+}
+
+TEST_F(ListenerTest, CountsTheCallsOfAConnectionAndTheirMessages) {
+  const auto channel =
+      client::CreateChannel(server_.address(), certificates_.Client("admin"), proto::Role::kShard);
+  v1::DescribeShardRequest request;
+  request.set_job(std::string(1000, 'j'));
+  v1::DescribeShardResponse response;
+  grpc::ClientContext context;
+  const grpc::Status status =
+      v1::ShardControl::NewStub(*channel)->DescribeShard(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  std::vector<ConnectionUse> uses = server_.listener().Uses();
+  // The client may have the answer before the call has ended.
+  while (uses.at(0).open_calls > 0) uses = server_.listener().Uses();
+  EXPECT_EQ(uses[0].taken_bytes, request.ByteSizeLong());
+  EXPECT_EQ(uses[0].taken_messages, 1u);
+  EXPECT_GT(uses[0].received_bytes, 1000u);
+  EXPECT_THAT(uses[0].owner, ::testing::HasSubstr("admin"));
 }
 
 // gRPC sets it on the sockets that it listens on itself.

@@ -82,6 +82,19 @@ TEST(CompleteConfigTest, TakesTheMemoryTiersThatTheDeviceHas) {
             absl::InvalidArgumentError("memory_tier is \"nvme\", must be device or host"));
 }
 
+TEST(GuardedBytesTest, AllowForADeviceWhereverItsTensorsAre) {
+  v1::ShardConfig config;
+  config.set_host_memory_bytes(1000);
+  config.set_staging_bytes(100);
+  config.set_backend("cpu");
+  EXPECT_EQ(GuardedBytes(config, 30), 1100u);
+  config.set_backend("cuda");
+  for (const char* tier : {"device", "host"}) {
+    config.set_memory_tier(tier);
+    EXPECT_GE(GuardedBytes(config, 30), 1130 + (uint64_t{256} << 20));
+  }
+}
+
 TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {
   EXPECT_EQ(DefaultShmSessions(0, 1024), 8u);
   EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30, 1024), 8u);
