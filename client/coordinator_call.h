@@ -54,8 +54,8 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
         address_(runtime_.options().coordinators[0]),
         backoff_(absl::Milliseconds(20), absl::Seconds(2), std::random_device()()) {}
 
-  // Blocks until the answer or the deadline; then returns DEADLINE_EXCEEDED with the newest error
-  // of each address. Do not call it on the loop.
+  // Blocks until the answer or the deadline; then returns DEADLINE_EXCEEDED with the number of
+  // tries and the newest error of each address. Do not call it on the loop.
   Answer Run() {
     runtime_.loop().CheckNotOnLoop("a coordinator was asked");
     const auto self = this->shared_from_this();
@@ -67,7 +67,8 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
         runtime_.loop().PostAt(EventLoop::Now() + options_.deadline, [self] {
           self->End(absl::DeadlineExceededError(
               absl::StrCat("waited ", absl::FormatDuration(self->options_.deadline), " for ",
-                           self->options_.what, self->Errors())));
+                           self->options_.what, ", ", self->num_tries_,
+                           self->num_tries_ == 1 ? " try" : " tries", self->Errors())));
         });
     const WaitLog log(runtime_, [self] { return self->options_.what + self->Errors(); });
     Future<Done> ended = ended_.future();
@@ -79,6 +80,7 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
  private:
   void MakeTry() {
     if (answer_.has_value()) return;
+    ++num_tries_;
     call_ = options_.make_try(address_, [self = this->shared_from_this()](
                                             const Answer& answer, const std::string& holder) {
       self->runtime_.loop().Post([self, answer, holder] { self->OnAnswer(answer, holder); });
@@ -153,6 +155,7 @@ class CoordinatorCall : public std::enable_shared_from_this<CoordinatorCall<Resp
   std::string address_;
   size_t rotation_ = 0;
   int failures_ = 0;
+  int num_tries_ = 0;
   // Answers with an outdated code.
   size_t num_outdated_ = 0;
   Backoff backoff_;

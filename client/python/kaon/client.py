@@ -16,6 +16,7 @@ ends them. Exceptions are those of kaon.errors.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import json
 import math
@@ -31,7 +32,7 @@ from ._handles import Future, Handle, call, interruptible, new_handle
 from ._library import library
 from ._tensors import View, pack, to_float32, to_read, to_write, write_back
 from .definition import Parameter, Shapes, definition_json
-from .errors import CancelledError, DeadlineExceededError, InvalidArgumentError, UnavailableError
+from .errors import CancelledError, DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
 
 _TRANSPORTS = {"auto": 0, "grpc": 1, "shm": 2}
 
@@ -117,6 +118,14 @@ def _tls_dir_of_environment(rank: int) -> Optional[str]:
     return directory if directory and os.path.exists(os.path.join(directory, f"worker-{rank}.crt")) else None
 
 
+def _answer(ask: Callable[[], Any]) -> Any:
+    """Returns ask(), a call that ends once a coordinator answers. UnavailableError after its deadline."""
+    try:
+        return interruptible(ask)
+    except DeadlineExceededError as error:
+        raise UnavailableError(error.message) from None
+
+
 class _Joins:
     """The joins of one rank by this process. An interrupted one goes on in the library until its deadline. So the next
     one waits for it, and would otherwise lose the rank to it."""
@@ -151,7 +160,9 @@ class Client:
     Deadlines are in seconds; 0 is the library's default. `on_rewind(timeline, step)` is called on any thread when the
     job went back to a checkpoint; it must not block, and must not call the library.
 
-    UnavailableError names the newest error of each address if no coordinator answers within the deadline.
+    UnavailableError: no coordinator serves within a deadline. It has the number of tries and the newest error of each
+    address. Calls that also wait for shards or other ranks ask a coordinator after their deadline, for at most
+    `call_deadline` more. They raise UnavailableError if none serves, and otherwise DeadlineExceededError.
     """
 
     def __init__(self, endpoints: Union[None, str, Sequence[str]] = None, *, tls_dir: Optional[str] = None,
@@ -181,11 +192,7 @@ class Client:
             (lambda _, timeline, step: on_rewind(timeline, step)) if on_rewind else 0)
         options.on_rewind = self._on_rewind
         _handles.check_not_forked()
-        try:
-            self._handle = interruptible(
-                lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
-        except DeadlineExceededError as error:
-            raise UnavailableError(error.message) from None
+        self._handle = _answer(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
         # The library may call it until then.
         self._handle.kept = self._on_rewind
         _handles.note_connected()
@@ -204,13 +211,11 @@ class Client:
         AlreadyExistsError names the first difference, InvalidArgumentError the field, ResourceExhaustedError what does
         not fit."""
         definition = definition_json(name, parameters, fields).encode()
-        return Job(self, interruptible(
-            lambda: new_handle("job", "kaon_client_register", self._handle, definition)))
+        return Job(self, _answer(lambda: new_handle("job", "kaon_client_register", self._handle, definition)))
 
     def attach(self, name: str) -> "Job":
         """Attaches to a registered job. NotFoundError if no job has that name."""
-        return Job(self, interruptible(
-            lambda: new_handle("job", "kaon_client_attach", self._handle, name.encode())))
+        return Job(self, _answer(lambda: new_handle("job", "kaon_client_attach", self._handle, name.encode())))
 
     def transfer_totals(self) -> Dict[str, int]:
         """Returns what was sent and received since the connect: bytes, retries and so on (client/kaon/client.h)."""
@@ -289,7 +294,21 @@ class Job:
             progress = _library.Progress(size=ctypes.sizeof(_library.Progress))
             call("kaon_job_refresh", self._handle, ctypes.byref(progress))
             return Progress(progress.timeline, progress.applied_step, bool(progress.weights_loaded))
-        return interruptible(ask)
+        return _answer(ask)
+
+    def _waited(self, wait: Callable[[], Any]) -> Any:
+        """Returns wait(). After its deadline it asks a coordinator whether the cluster serves: if not, UnavailableError
+        has both reasons."""
+        try:
+            return wait()
+        except DeadlineExceededError as late:
+            try:
+                self.refresh()
+            except UnavailableError as down:
+                raise UnavailableError(f"{late.message}; {down.message}") from None
+            except Error:
+                pass
+            raise
 
     def wait_for_weights(self, timeout: float = 300) -> int:
         """Returns the applied step once the job has weights: the version to pull. DeadlineExceededError after
@@ -303,17 +322,17 @@ class Job:
                 # A slice is the deadline of a call, and the time that its thread outlives Ctrl-C.
                 call("kaon_job_wait_for_weights", self._handle, min(rest_ms, 2000), ctypes.byref(step))
                 return step.value
-            try:
+            if rest_ms <= 2000:
+                return self._waited(lambda: interruptible(wait))
+            with contextlib.suppress(DeadlineExceededError):
                 return interruptible(wait)
-            except DeadlineExceededError:
-                if rest_ms <= 2000:
-                    raise
 
     def join(self, rank: int = 0) -> "Worker":
         """Claims a rank. An earlier process of that rank loses it: its calls raise AbortedError. After Ctrl-C a further
         join of the rank waits until the interrupted one has ended."""
         joins = self.client._joins.setdefault((self.name, rank), _Joins())
-        return Worker(self, joins.run(lambda: new_handle("worker", "kaon_job_join", self._handle, rank)), rank)
+        return Worker(self, self._waited(lambda: joins.run(
+            lambda: new_handle("worker", "kaon_job_join", self._handle, rank))), rank)
 
     def pull(self, step: int, weights: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
         """Reads version `step` of the weights into arrays, by name, and returns them; 0 is the initial version.
@@ -344,7 +363,7 @@ class Job:
 
         def finish() -> None:
             for future in futures:
-                future.result()
+                self._waited(future.result)
             for array, received in copies:
                 write_back(array, received)
         return finish
@@ -378,8 +397,8 @@ class Worker:
             views.append(view)
             kept.append(owner)
         raw = pack(views)
-        Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(raw)),
-               (kept, raw)).result()
+        self.job._waited(Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(raw)),
+                                (kept, raw)).result)
 
     def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
               group_multipliers: Optional[Mapping[str, float]] = None) -> "Step":
@@ -394,7 +413,7 @@ class Worker:
             return new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options))
         # The library asks the coordinator if the step is not the one that it expects, which may take until a deadline.
         is_next = self._decided_step is not None and step == self._decided_step + 1
-        return Step(self, begin() if is_next else interruptible(begin))
+        return Step(self, begin() if is_next else _answer(begin))
 
     def run_step(self, step: int, gradients: Mapping[str, Any], weights: Optional[Mapping[str, Any]] = None, *,
                  loss: Optional[float] = None, **options: Any) -> StepRecord:
@@ -447,8 +466,9 @@ class Step:
 
     def finish(self, *, loss: Optional[float] = None) -> StepRecord:
         """Waits for the decision. Parameters that were not pushed have no gradient in this step. Errors:
-        DeadlineExceededError, DataLossError (the job stopped), AbortedError (another process has this rank),
-        FailedPreconditionError (the job went back to a checkpoint)."""
+        UnavailableError (the cluster is down), DeadlineExceededError (another rank is late), DataLossError (the job
+        stopped), AbortedError (another process has this rank), FailedPreconditionError (the job went back to a
+        checkpoint)."""
         missing = [parameter.id for parameter in self._worker.job.parameters
                    if parameter.id not in self._pushed and not parameter.frozen]
         ids = (ctypes.c_uint32 * len(missing))(*missing)
@@ -457,7 +477,7 @@ class Step:
         options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions), reported, ids, len(missing))
         future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self._kept)
         self._decided = future
-        record = _record_of(future.record())
+        record = _record_of(self._worker.job._waited(future.record))
         self._worker._decided_step = record.step
         self.close()
         return record

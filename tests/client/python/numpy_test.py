@@ -206,26 +206,56 @@ class ConnectTest(unittest.TestCase):
             with self.assertRaisesRegex(kaon.FailedPreconditionError, r"ca\.crt' expired on "):
                 kaon.Client(cluster.endpoints, tls_dir=directory)
 
-    def test_servers_that_are_gone_in_training_are_named(self):
+    def test_a_cluster_that_dies_in_training_is_unavailable_and_the_error_says_what_was_tried(self):
+        with kaon.local_cluster(shards=1) as own, own.client(step_deadline=1, call_deadline=1) as client:
+            weights = {"w": numpy.ones(3, numpy.float32)}
+            job = client.register("gone", weights, preset="adamw")
+            worker = job.join(0)
+            worker.load_weights(weights)
+            worker.run_step(1, weights)
+            for name in ("coordinator", "shard-0"):
+                os.kill(int((own.directory / f"{name}.pid").read_text()), signal.SIGKILL)
+            tried = rf"waited 1s for a coordinator to .*, \d+ (try|tries); {own.endpoints}: UNAVAILABLE: .*refused"
+            for words, call in (
+                    ("step 2 was not decided within 1s", lambda: worker.run_step(2, weights)),
+                    ("pull of step 1 from shard 0 in 1s; last error: UNAVAILABLE", lambda: job.pull(1)),
+                    ("waited .* for weights of job gone", lambda: job.wait_for_weights(0.5)),
+                    ("no coordinator let rank 0 join", lambda: job.join(0)),
+                    ("", lambda: worker.begin(7)),
+                    ("", job.refresh),
+                    ("", lambda: client.attach("gone")),
+                    ("", lambda: client.register("gone", weights, preset="adamw"))):
+                with self.assertRaisesRegex(kaon.UnavailableError, f"^{words}.*{tried}") as raised:
+                    call()
+                self.assertTrue(raised.exception.retriable)
+
+    def test_a_shard_that_does_not_answer_is_named(self):
         with kaon.local_cluster(shards=1) as own, own.client(step_deadline=3, call_deadline=3) as client:
             weights = {"w": numpy.ones(3, numpy.float32)}
             job = client.register("gone", weights, preset="adamw")
             worker = job.join(0)
             worker.load_weights(weights)
-            stopped = [int((own.directory / f"{name}.pid").read_text()) for name in ("shard-0", "coordinator")]
+            shard = int((own.directory / "shard-0.pid").read_text())
             try:
-                os.kill(stopped[0], signal.SIGSTOP)
-                with self.assertRaisesRegex(kaon.DeadlineExceededError, "step 1 was not decided within 3s: .*shard 0"):
-                    worker.run_step(1, weights)
-                with self.assertRaisesRegex(kaon.DeadlineExceededError, "shard 0"):
-                    job.pull(0)
-                os.kill(stopped[1], signal.SIGSTOP)
-                with self.assertRaisesRegex(kaon.DeadlineExceededError, own.endpoints) as raised:
-                    job.refresh()
-                self.assertTrue(raised.exception.retriable)
+                os.kill(shard, signal.SIGSTOP)
+                # Unavailable once the coordinator has missed the shard, too.
+                for words, call in (("step 1 was not decided within 3s: .*shard 0", lambda: worker.run_step(1, weights)),
+                                    ("shard 0", lambda: job.pull(0))):
+                    with self.assertRaisesRegex((kaon.DeadlineExceededError, kaon.UnavailableError), words):
+                        call()
             finally:
-                for process in stopped:
-                    os.kill(process, signal.SIGCONT)
+                os.kill(shard, signal.SIGCONT)
+
+    def test_a_rank_that_is_late_is_not_a_cluster_that_is_down(self):
+        with kaon.local_cluster(shards=1) as own, own.client(step_deadline=1) as client:
+            weights = {"w": numpy.ones(3, numpy.float32)}
+            job = client.register("late", weights, preset="adamw", world_size=2)
+            worker = job.join(0)
+            with self.assertRaisesRegex(kaon.DeadlineExceededError, "waited .* for weights of job late"):
+                job.wait_for_weights(0.2)
+            worker.load_weights(weights)
+            with self.assertRaisesRegex(kaon.DeadlineExceededError, "step 1 .* within 1s: .*every rank must begin"):
+                worker.run_step(1, weights)
 
     def test_a_missing_gradient_leaves_the_parameter_or_counts_as_zeros(self):
         for policy, wanted in (("skip", 1), ("zero", 0.95)):

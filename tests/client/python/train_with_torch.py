@@ -1,8 +1,11 @@
 """kaon.Optimizer against torch.optim.AdamW and a float64 Muon, and what training loops do to gradients meanwhile."""
 
+import contextlib
 import itertools
 import os
+import signal
 import threading
+import time
 import unittest
 import warnings
 from unittest import mock
@@ -208,6 +211,31 @@ class OptimizerTest(unittest.TestCase):
         self.assertEqual(optimizer.job.refresh().applied_step, 1)
         loss_of(other, 0).backward()
         torch.nn.utils.clip_grad_norm_(other.parameters(), 1)
+        reference.step()
+        self.assert_near(model, other, 1e-5)
+
+    def test_a_step_may_be_repeated_once_the_cluster_is_back(self):
+        model, other = model_of(), model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, max_grad_norm=0,
+                                   connection={"call_deadline": 1, "step_deadline": 1})
+        reference = torch.optim.AdamW(other.parameters(), lr=0.01, weight_decay=0.01, betas=(0.9, 0.999))
+        servers = [int((self.cluster.directory / f"{name}.pid").read_text()) for name in ("coordinator", "shard-0")]
+        loss_of(model, 0).backward()
+        try:
+            for server in servers:
+                os.kill(server, signal.SIGSTOP)
+            with self.assertRaisesRegex(kaon.UnavailableError, f"step 1 .*; {self.cluster.endpoints}: "):
+                optimizer.step()
+        finally:
+            for server in servers:
+                os.kill(server, signal.SIGCONT)
+        give_up = time.monotonic() + 120
+        while optimizer.applied_step == 0:
+            self.assertLess(time.monotonic(), give_up)
+            # The servers need some time.
+            with contextlib.suppress(kaon.UnavailableError, kaon.DeadlineExceededError):
+                optimizer.step()
+        loss_of(other, 0).backward()
         reference.step()
         self.assert_near(model, other, 1e-5)
 
