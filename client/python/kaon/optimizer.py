@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
+from ._staging import HostStaging, Staged
 from ._tensors import WIRE_NAMES, dtype_of
 from .client import Client, Step, StepRecord
 from .errors import (Error, FailedPreconditionError, InvalidArgumentError, RewoundError, SkippedStepWarning,
@@ -47,7 +48,8 @@ class Optimizer(torch.optim.Optimizer):
     the shards step with the changed value. `rank` and `world_size` are RANK and WORLD_SIZE of torch.distributed, or 0
     and 1. step() sends the gradients. With `overlap` the last of `micro_batches` backward passes sends each one as soon
     as it is ready (torch 2.1 and later). Then they must not be changed through .data or numpy afterwards, which nobody
-    notices; after other changes, such as clip_grad_norm_, step() sends all again.
+    notices; after other changes, such as clip_grad_norm_, step() sends all again. CUDA tensors are copied through
+    pinned host memory of the model's size, on a stream of its own; `overlap` starts these copies in backward.
 
     `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. One thread uses it
     at a time; the hooks may run on the threads of autograd.
@@ -111,6 +113,9 @@ class Optimizer(torch.optim.Optimizer):
         self._lock = threading.RLock()
         self._open: Optional[Step] = None
         self._begun_with: Any = None
+        self._staging = HostStaging()
+        # Gradients that are copied to host memory for the open step and not sent yet, by index, oldest first.
+        self._staged: Dict[int, Staged] = {}
         # (gradient, its version) that the open step sends, by index.
         self._pushed: Dict[int, Tuple[torch.Tensor, int]] = {}
         # A step is decided, and its weights are not in the parameters yet.
@@ -134,10 +139,7 @@ class Optimizer(torch.optim.Optimizer):
         """A gradient is complete after the last micro-batch; after one more, what was sent is out of date."""
         with self._lock:
             self._num_backward[index] += 1
-            # Copies of CUDA tensors would stop backward: step() sends them.
-            if self._num_backward[index] != self.micro_batches or self._trained[index][1].device.type != "cpu":
-                return
-            if self._hook_error is None:
+            if self._num_backward[index] == self.micro_batches and self._hook_error is None:
                 try:
                     self._push([index])
                 except Error as error:
@@ -161,17 +163,34 @@ class Optimizer(torch.optim.Optimizer):
         return {"token_weight": float(self.token_weight), "group_multipliers": factors}
 
     def _push(self, indices: List[int]) -> None:
-        gradients = {}
-        for index in indices:
-            name, parameter = self._trained[index]
-            gradients[name] = parameter.grad
+        """Starts to copy these gradients, and sends those in host memory."""
         if self._open is None:
             self._begun_with = self._options()
             self._open = self.worker.begin(self.applied_step + 1, **self._begun_with)
-        self._open.push_all(gradients)
-        for index, gradient in zip(indices, gradients.values()):
+        for index in indices:
+            gradient = self._trained[index][1].grad
             assert gradient is not None
+            self._staged[index] = self._staging.read(index, gradient)
             self._pushed[index] = (gradient, gradient._version)
+        self._send()
+
+    def _send(self, wait: bool = False) -> None:
+        """Sends the gradients whose copies are complete, in the order of their copies; with `wait` all of them."""
+        while self._staged:
+            complete: Dict[int, torch.Tensor] = {}
+            for index, staged in self._staged.items():
+                if not staged.is_ready():
+                    # Those before need not wait for this one.
+                    if complete or not wait:
+                        break
+                    staged.wait()
+                complete[index] = staged.host
+            if not complete:
+                return
+            assert self._open is not None
+            self._open.push_all({self._trained[index][0]: host for index, host in complete.items()})
+            for index in complete:
+                del self._staged[index]
 
     def _is_current(self) -> bool:
         """Whether the open step sends the gradients as they are now, with the options as they are now."""
@@ -185,6 +204,7 @@ class Optimizer(torch.optim.Optimizer):
     def _drop_step(self) -> None:
         step, self._open = self._open, None
         self._pushed = {}
+        self._staged = {}
         if step is not None:
             step.close()
 
@@ -199,6 +219,7 @@ class Optimizer(torch.optim.Optimizer):
                     if parameter.grad is not None and index not in self._pushed]
             if rest:
                 self._push(rest)
+            self._send(wait=True)
             if self._open is None:
                 raise FailedPreconditionError("no parameter has a gradient: call backward() before step()")
             return self._open.finish(loss=loss)
@@ -282,7 +303,9 @@ class Optimizer(torch.optim.Optimizer):
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
     def _read(self, step: int) -> None:
-        self.job.pull(step, dict(self._trained))
+        self.job.pull(step, {name: self._staging.target(index, parameter)
+                             for index, (name, parameter) in enumerate(self._trained)})
+        self._staging.write([(index, parameter) for index, (_, parameter) in enumerate(self._trained)])
         self._is_unpulled = False
         # As other optimizers' steps do: autograd refuses a backward pass through older weights.
         increment_version = getattr(torch.autograd.graph, "increment_version", None)
