@@ -19,3 +19,26 @@ copy_libraries() {
     esac
   done
 }
+
+# isolate_libraries LIB FILE...: names the libraries in the folder LIB as nothing else asks for them, and makes them and the programs FILE...
+# load each other by these names. A Python process has other modules: a library of ours would otherwise stand for one of theirs of the same
+# name, such as a newer libssl.so.3, and theirs for ours. Every host of a manylinux wheel has the libraries of the compiler, which such
+# modules share: they are removed.
+isolate_libraries() {
+  local lib=$1 name replaced=() file
+  shift
+  rm "$lib"/lib{stdc++,gcc_s}.so.*
+  for name in $(cd "$lib" && echo *.so.*); do
+    [[ $name == libkaon* ]] || replaced+=(--replace-needed "$name" "${name/.so./-kaon.so.}")
+  done
+  for file in "$@" "$lib"/*.so.*; do
+    [ -L "$file" ] || patchelf "${replaced[@]}" "$file"
+  done
+  for file in "$lib"/*.so.*; do
+    name=${file##*/}
+    [[ $name == libkaon* ]] || {
+      patchelf --set-soname "${name/.so./-kaon.so.}" "$file"
+      mv "$file" "$lib/${name/.so./-kaon.so.}"
+    }
+  done
+}

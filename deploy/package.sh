@@ -103,27 +103,6 @@ copy_licences() {
   done
 }
 
-# isolate TREE: names the libraries of a tree as nothing else asks for them. A Python process has other modules: a
-# library of ours would otherwise stand for one of theirs of the same name, such as a newer libssl.so.3, and theirs for
-# ours. Every host of a manylinux wheel has the libraries of the compiler, which such modules share.
-isolate() {
-  local lib=$1/lib name replaced=() file
-  rm "$lib"/lib{stdc++,gcc_s}.so.* "$1"/share/doc/kaon/libraries/lib{stdc++6,gcc-s1}
-  for name in $(cd "$lib" && echo *.so.*); do
-    [[ $name == libkaon* ]] || replaced+=(--replace-needed "$name" "${name/.so./-kaon.so.}")
-  done
-  for file in "$1"/bin/* "$lib"/*.so.*; do
-    [ -L "$file" ] || patchelf "${replaced[@]}" "$file"
-  done
-  for file in "$lib"/*.so.*; do
-    name=${file##*/}
-    [[ $name == libkaon* ]] || {
-      patchelf --set-soname "${name/.so./-kaon.so.}" "$file"
-      mv "$file" "$lib/${name/.so./-kaon.so.}"
-    }
-  done
-}
-
 # The wheel has the programs and libraries of the archive.
 make_archive_and_wheel() {
   local name=kaon-$version-linux-x86_64 tree archive file
@@ -142,7 +121,8 @@ make_archive_and_wheel() {
   tar -C "$work" --owner=0 --group=0 --sort=name --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -n >"$work/archive"
   mv "$work/archive" "$archive"
   echo "$archive: $(($(stat -c %s "$archive") >> 20)) MiB"
-  isolate "$tree"
+  rm "$tree"/share/doc/kaon/libraries/lib{stdc++6,gcc-s1}
+  isolate_libraries "$tree/lib" "$tree"/bin/*
   deploy/wheel.py "$tree" "$output"
 }
 

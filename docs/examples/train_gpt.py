@@ -4,9 +4,10 @@
     train_gpt.py --optimizer torch --steps 200
     train_gpt.py --optimizer kaon --steps 200     # a cluster of its own, unless KAON_ENDPOINTS names one
 
-Both print the loss of every 10th step, and in the end steps per second and the largest memory that this process had.
-Hidden matrices are stepped by Muon and the others by AdamW; --adamw uses AdamW for all. Several ranks share each
-batch: start one process with RANK and WORLD_SIZE for each, as torchrun does.
+Both print the loss of every 10th step, and in the end steps per second after the first step and the largest memory
+that this process had, on a GPU also of the GPU. Hidden matrices are stepped by Muon and the others by AdamW; --adamw
+uses AdamW for all. Several ranks share each batch: start one process with RANK and WORLD_SIZE for each, as torchrun
+does.
 """
 
 import argparse
@@ -38,7 +39,7 @@ class Block(nn.Module):
 
         normed = self.norm_1(x)
         scores = heads(self.query) @ heads(self.key).transpose(2, 3) / math.sqrt(x.shape[2] // HEADS)
-        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ heads(self.value)
         x = x + self.output(mixed.transpose(1, 2).reshape(x.shape))
         return x + self.down(nn.functional.gelu(self.up(self.norm_2(x))))
@@ -52,14 +53,14 @@ class Model(nn.Module):
         self.norm, self.lm_head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
 
     def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return self.lm_head(self.norm(x))
 
 
-def corpus():
-    texts = sorted(Path("/usr/share/common-licenses").glob("*"))
+def corpus(directory):
+    texts = sorted(Path(directory).glob("*"))
     return torch.tensor(list(b"".join(path.read_bytes() for path in texts if not path.is_symlink())))
 
 
@@ -89,7 +90,8 @@ class TorchOptimizers:
 def torch_optimizer(model, lr, adamw):
     hidden = [] if adamw else [p for name, p in model.named_parameters() if name.startswith("blocks") and p.ndim == 2]
     others = [p for p in model.parameters() if all(p is not other for other in hidden)]
-    parts = [torch.optim.AdamW(others, lr=lr, weight_decay=0.1, betas=(0.9, 0.95))]
+    fused = {"fused": True} if others[0].is_cuda else {}
+    parts = [torch.optim.AdamW(others, lr=lr, weight_decay=0.1, betas=(0.9, 0.95), **fused)]
     if hidden:
         # torch 2.9 and later.
         parts.append(torch.optim.Muon(hidden, lr=lr, weight_decay=0.1, momentum=0.95,
@@ -97,13 +99,13 @@ def torch_optimizer(model, lr, adamw):
     return TorchOptimizers(*parts), parts
 
 
-def kaon_optimizer(model, lr, adamw):
+def kaon_optimizer(model, lr, adamw, overlap):
     import kaon
 
     # The rule sends every parameter to AdamW; without it the preset chooses by shape and name.
     rules = [{"name": "all", "name_glob": "*", "group": "scalars"}] if adamw else []
     optimizer = kaon.Optimizer(model.named_parameters(), job="gpt", preset="default", lr=lr, max_grad_norm=0,
-                               routing_rules=rules)
+                               routing_rules=rules, overlap=overlap)
     return optimizer, [optimizer]
 
 
@@ -115,6 +117,18 @@ def cluster_of(options):
     return kaon.local_cluster(shards=2)
 
 
+def synchronize(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_memory(device):
+    peak = f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB"
+    if device.type == "cuda":
+        peak += f", peak GPU memory {torch.cuda.max_memory_allocated(device) >> 20} MiB"
+    return peak
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--optimizer", choices=["torch", "kaon"], default="kaon")
@@ -123,15 +137,23 @@ def main():
     parser.add_argument("--adamw", action="store_true")
     parser.add_argument("--width", type=int, default=64, help="of the model; a multiple of 4 (default 64)")
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument("--overlap", action="store_true", help="let Kaon send gradients during the backward pass")
+    parser.add_argument("--text", default="/usr/share/common-licenses", help="folder of text files (default %(default)s)")
+    parser.add_argument("--every", type=int, default=10, help="print the loss of every Nth step (default 10)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after the step that ends later than this")
     options = parser.parse_args()
     torch.manual_seed(0)
-    model, text = Model(options.width, options.layers), corpus()
+    model = Model(options.width, options.layers).to(options.device)
+    text = corpus(options.text).to(options.device)
     with cluster_of(options):
-        make = torch_optimizer if options.optimizer == "torch" else kaon_optimizer
-        optimizer, parts = make(model, options.lr, options.adamw)
+        if options.optimizer == "torch":
+            optimizer, parts = torch_optimizer(model, options.lr, options.adamw)
+        else:
+            optimizer, parts = kaon_optimizer(model, options.lr, options.adamw, options.overlap)
         schedulers = [torch.optim.lr_scheduler.LambdaLR(part, lambda step: max(0.1, 1 - step / options.steps))
                       for part in parts]
-        start = time.monotonic()
+        begin = time.monotonic()
         for step in range(1, options.steps + 1):
             loss = loss_of(model, text, step)
             loss.backward()
@@ -139,13 +161,19 @@ def main():
             optimizer.zero_grad()
             for scheduler in schedulers:
                 scheduler.step()
-            if RANK == 0 and (step % 10 == 0 or step == 1):
+            if RANK == 0 and (step % options.every == 0 or step == 1):
                 # Kaon's is the mean over the ranks.
                 mean = loss.item() if options.optimizer == "torch" else optimizer.last_record.loss
                 print(f"step {step} loss {mean:.7f}", flush=True)
-        rate = options.steps / (time.monotonic() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{sum(p.numel() for p in model.parameters())} parameters: {rate:.2f} steps/s, peak memory {peak} MiB",
+            if step == 1:
+                # Its memory is new, and a GPU compiles.
+                synchronize(options.device)
+                start = time.monotonic()
+            if time.monotonic() - begin > options.seconds:
+                break
+        synchronize(options.device)
+        rate = (step - 1) / (time.monotonic() - start)
+    print(f"{sum(p.numel() for p in model.parameters())} parameters: {rate:.2f} steps/s, {peak_memory(options.device)}",
           file=sys.stderr)
 
 

@@ -7,11 +7,13 @@ usage() {
 Usage: tests/gpu/bundle.sh [--plugin FILE] [--check FILE] [--output FILE]
 
 Builds (opt) and packs build/kaon-gpu-bundle.tar.gz: servers, kaonctl, kaon-train, the push_pull benchmark, the check
-program, the CUDA plugin, Debian's shared libraries that they need, sources of the check program, and run.sh.
+program, the CUDA plugin, Debian's shared libraries that they need, the Python package, sources of the check program,
+and run.sh.
   --plugin FILE   libkaon_cuda.so (default: build/cuda/libkaon_cuda.so, made with nvcc if it is here)
   --check FILE    kaon-gpu-check (default: build/cuda/kaon-gpu-check, made with nvcc if it is here)
   --output FILE   the archive (default: build/kaon-gpu-bundle.tar.gz)
-The host needs x86-64, python3, a driver for CUDA 13 and cuBLASLt 13, from the CUDA toolkit or from torch's wheels.
+The host needs x86-64, python3, a driver for CUDA 13 and cuBLASLt 13, from the CUDA toolkit or from torch's wheels. The
+section `trainer` also needs torch 2.9 or later with CUDA, and glibc 2.36 or later.
 TEXT
 }
 
@@ -34,12 +36,12 @@ done
 cd "$root"
 # shellcheck source=deploy/copy_libraries.sh
 source "$root/deploy/copy_libraries.sh"
-"$root/deploy/install_packages.sh"
+"$root/deploy/install_packages.sh" --package
 targets=(//server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl
   //client/train:kaon-train //tests/benchmark:push_pull //tests/gpu:kaon-gpu-check-on-host)
 on_host=//kernels/cuda:libkaon_cuda_on_host.so
 bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
-  "${targets[@]}" $on_host </dev/null
+  "${targets[@]}" $on_host //deploy/library:libkaon.so </dev/null
 if home=$(deploy/detect_cuda.sh); then
   make --no-print-directory -j "$(nproc)" -C tests/gpu "OUT=$root/build/cuda" "CUDA_HOME=$home" CUDA_ARCHS=90a
 fi
@@ -78,7 +80,18 @@ fi
 # The launcher uses glibc/ on hosts with an older C library.
 copy_libraries "$bundle/lib" "$bundle/glibc" "$bundle"/programs/* "$bundle"/lib/*.so
 
-install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py} "$bundle/"
+# The Python package with its libraries, as in the wheel.
+python_lib=$bundle/python/kaon/installation/lib
+mkdir -p "$python_lib"
+install -m 644 client/python/kaon/*.py "$bundle/python/kaon/"
+library=$python_lib/$(patchelf --print-soname .bazel/bin/deploy/library/libkaon.so)
+install -m 644 .bazel/bin/deploy/library/libkaon.so "$library"
+strip --strip-unneeded "$library"
+copy_libraries "$python_lib" "" "$library"
+patchelf --set-rpath '$ORIGIN' "$python_lib"/*.so.*
+isolate_libraries "$python_lib"
+
+install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py,trainer.py} docs/examples/train_gpt.py "$bundle/"
 install -m 755 deploy/certificates.sh "$bundle/deploy/"
 find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$bundle/corpus/" \;
 cp /etc/ssl/openssl.cnf "$bundle/"

@@ -66,10 +66,10 @@ class Programs:
 class Cluster:
     """Servers in a fresh directory; a context that ends them."""
 
-    def __init__(self, programs, directory, device, in_files=False, nccl=""):
+    def __init__(self, programs, directory, device, in_files=False, nccl="", job="kaon-train"):
         """`in_files`: each shard keeps its tensors in a file in a directory of its own. `nccl`: there is one shard, which
-        receives gradients over this interface."""
-        self.programs, self.directory, self.device, self.in_files = programs, directory, device, in_files
+        receives gradients over this interface. `job`: that of the workers' certificates."""
+        self.programs, self.directory, self.device, self.in_files, self.job = programs, directory, device, in_files, job
         self.nccl, self.shards = nccl, 1 if nccl else SHARDS
         self.processes = []
 
@@ -77,7 +77,7 @@ class Cluster:
         os.makedirs(self.directory, mode=0o700)
         script = next(path for path in (os.path.join(HERE, "deploy/certificates.sh"),
                                         os.path.join(HERE, "../../deploy/certificates.sh")) if os.path.exists(path))
-        subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS)], env=self.programs.environment,
+        subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS), "--job", self.job], env=self.programs.environment,
                        stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         try:
             addresses = [self.start_shard(i, "127.0.0.1:0") for i in range(self.shards)]

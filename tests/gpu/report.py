@@ -153,6 +153,9 @@ def of_torch_muon(row, name, peer, floor):
     return of_torch(row, name, [f"muon_torch_{peer}"], floor, "torch.optim.Muon")
 
 
+TRAINERS = {"torch": "fused AdamW and Muon of torch", "kaon_cpu": "Kaon with 2 shards on the CPUs",
+            "kaon_gpu": "Kaon with 2 shards on the GPU"}
+
 ROWS = [
     Fact("cuBLASLt algorithms that fill one triangle (UPLO_SUPPORT)", "probe", "uplo_support"),
     Check("twins of the instructions against silicon", "twins"),
@@ -199,6 +202,10 @@ ROWS = [
     Check("a worker killed while it sends over NCCL: the same digest", "cluster", "nccl_killed"),
     Transfer("pushes to a GPU shard, shared memory", "push", "transfer_h2d"),
     Transfer("pulls from a GPU shard, shared memory", "pull", "transfer_d2h"),
+    *(Fact(f"GPT of 124.6 M parameters on the GPU, {words}{what}", "trainer", f"{figure}_{trainer}")
+      for figure, words in (("rate", ""), ("loss", "loss, "), ("peak", "peak GPU memory of the trainer, "))
+      for trainer, what in TRAINERS.items()),
+    Check("the losses of this GPT through Kaon: within 1 % of torch's", "trainer", "losses"),
 ]
 
 

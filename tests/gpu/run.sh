@@ -2,7 +2,7 @@
 # Runs everything that needs a GPU, within one time budget, and prints one table. See docs/gpu-verification.md.
 set -uo pipefail
 
-SECTIONS=(probe twins conformance products determinism bench peers cluster sanitizer)
+SECTIONS=(probe twins conformance products determinism bench peers cluster trainer sanitizer)
 
 usage() {
   cat <<TEXT
@@ -29,7 +29,7 @@ limit_of() {
     twins | determinism) echo 60 ;;
     conformance | products | bench) echo 100 ;;
     peers) echo 170 ;;
-    cluster | sanitizer) echo 120 ;;
+    cluster | trainer | sanitizer) echo 120 ;;
   esac
 }
 
@@ -152,11 +152,12 @@ section_sanitizer() {
 
 section_peers() { python3 "$here/peers.py" ${smoke:+--cpu-smoke}; }
 
-section_cluster() {
+# with_servers SCRIPT: runs a program that starts servers, in a directory for their files.
+with_servers() {
   local directory device=cuda:0
   [ -z "$smoke" ] || device=cuda_on_host:0
   directory=$(mktemp -d "${TMPDIR:-/tmp}/kaon-gpu-cluster.XXXXXX")
-  python3 "$here/cluster.py" --device $device --directory "$directory" --programs "$programs" ${smoke:+--small}
+  python3 "$here/$1" --device $device --directory "$directory" --programs "$programs" ${smoke:+--small}
   local status=$?
   rm -rf "$directory"
   return $status
@@ -164,7 +165,8 @@ section_cluster() {
 
 run_section() {
   case "$1" in
-    conformance | sanitizer | peers | cluster) "section_$1" ;;
+    conformance | sanitizer | peers) "section_$1" ;;
+    cluster | trainer) with_servers "$1.py" ;;
     *) check_section "$1" ;;
   esac
 }

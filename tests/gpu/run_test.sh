@@ -96,6 +96,13 @@ sections d conformance,cluster,peers
 expect "a missing program" "$work/d/table.md" '^\| CUDA backend .* kaon-gpu-check-on-host was not built .* not measured \|'
 expect "a missing server" "$work/d/table.md" '^\| AdamW on 2 GPU shards.* kaon-shard was not built .* not measured \|'
 
+# The trainer needs a torch that imports.
+mkdir "$work/python" && echo 'raise ImportError("no torch here")' >"$work/python/torch.py"
+PYTHONPATH=$work/python sections e trainer
+[ $status -eq 0 ] || fail "the trainer without torch gives exit status $status"
+expect "a trainer without torch" "$work/e/table.md" \
+  '^\| GPT of .*, fused AdamW .* cannot train with torch: ImportError: no torch here .* not measured \|'
+
 for script in bundle.sh launcher.sh sources.sh; do bash -n "tests/gpu/$script" || fail "$script"; done
 [ $failures -eq 0 ] || { echo "$failures failures"; exit 1; }
 echo "all passed"
