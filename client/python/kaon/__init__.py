@@ -30,7 +30,8 @@ __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "Da
            "Error", "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "LocalCluster", "Norm",
            "NotFoundError", "Optimizer", "OutOfRangeError", "Parameter", "PermissionDeniedError", "Progress",
            "ResourceExhaustedError", "RewoundError", "SkippedStepWarning", "Step", "StepRecord", "UnauthenticatedError",
-           "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "library_version", "local_cluster"]
+           "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "checkpoint", "library_version",
+           "local_cluster"]
 
 
 _SUBMODULES = ("admin", "migrate", "plot")
@@ -47,6 +48,10 @@ def __getattr__(name: str) -> Any:
         from .optimizer import Optimizer
 
         return Optimizer
+    if name == "checkpoint":
+        from .admin import checkpoint
+
+        return checkpoint
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module kaon has no attribute {name}")

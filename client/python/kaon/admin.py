@@ -369,3 +369,9 @@ class Checkpoints:
     def delete(self, id: str) -> Checkpoint:
         """Removes a checkpoint. It does not ask."""
         return _row(Checkpoint, self._cluster.call("checkpoint", "delete", id, "--yes")["deleted"])
+
+
+def checkpoint(id: Optional[str] = None, **cluster: Any) -> Checkpoint:
+    """Saves weights and optimizer state of the job under a name, while training goes on. `cluster` has the arguments
+    of Cluster; the certificate is an admin's. AlreadyExistsError if the id exists."""
+    return Cluster(**cluster).checkpoints.create(id)

@@ -330,8 +330,8 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> Dict[str, Any]:
-        """Returns job, timeline, step and param_groups. The optimizer's state is on the shards; `kaonctl checkpoint
-        create` saves it."""
+        """Returns job, timeline, step and param_groups. The optimizer's state is on the shards; kaon.checkpoint() saves
+        it there."""
         state = super().state_dict()
         state["kaon"] = {"job": self.job.name, "timeline": self.timeline, "step": self.applied_step}
         return state

@@ -113,9 +113,36 @@ class UpdateTest(unittest.TestCase):
         with self.assertRaises(kaon.FailedPreconditionError):
             checkpoints.restore("first", expect_step=99)
         checkpoints.create("second")
-        checkpoints.create("third")
+        self.assertEqual(kaon.checkpoint("third", endpoints=cluster.endpoints, tls_dir=cluster.tls_dir).id, "third")
         self.assertEqual(checkpoints.delete("second").id, "second")
         self.assertEqual([row.id for row in checkpoints.list()], ["third", "first"])
+
+
+class DoctorTest(unittest.TestCase):
+    def doctor(self, *arguments):
+        package = os.path.dirname(os.path.dirname(kaon.__file__))
+        return subprocess.run([sys.executable, "-m", "kaon", "doctor", *arguments], capture_output=True, text=True,
+                              check=False, env={**os.environ, "PYTHONPATH": package})
+
+    def test_a_healthy_cluster_is_described_on_one_screen(self):
+        done = self.doctor("--endpoints", cluster.endpoints, "--tls-dir", cluster.tls_dir, "--job", "admin")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for line in (rf"package +kaon {kaon.__version__}, Python .*, numpy .*, torch ",
+                     rf"library +{os.environ['KAON_LIBRARY']}, Kaon {kaon.library_version()}",
+                     r"programs +local clusters by .*local_cluster.sh",
+                     r"certificate +.*/ca.crt: until .*", r"certificate +.*/worker.crt: until .*",
+                     r"cluster +answers after \d+ ms",
+                     r"job +admin: step \d+, timeline \d+, 2 parameters; a round trip takes [\d.]+ ms"):
+            self.assertRegex(done.stdout, f"(?m)^{line}")
+        self.assertLess(len(done.stdout.splitlines()), 25)
+
+    def test_what_is_wrong_is_named_and_the_rest_is_checked(self):
+        done = self.doctor("--endpoints", "127.0.0.1:1", "--tls-dir", cluster.tls_dir, "--timeout", "0.5")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?m)^certificate +.*until .*")
+        self.assertRegex(done.stdout, r"(?m)^cluster +FAILED: UnavailableError: .*127.0.0.1:1: UNAVAILABLE: .*refused")
+        done = self.doctor("--endpoints", cluster.endpoints, "--tls-dir", "/nowhere")
+        self.assertRegex(done.stdout, r"(?m)^cluster +FAILED: NotFoundError: .*/nowhere/ca.crt")
 
 
 class CommandTest(unittest.TestCase):
