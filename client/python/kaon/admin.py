@@ -122,6 +122,19 @@ class ParameterStats(_Row):
 
 
 @dataclass(frozen=True)
+class ParameterSample(_Row):
+    """Statistics of a parameter at one step; None where there is no such value."""
+
+    step: int
+    weight_norm: float
+    grad_norm: Optional[float]
+    update_norm: Optional[float]
+    update_to_weight_ratio: Optional[float]
+    orthogonality_error: Optional[float]
+    stable_rank: Optional[float]
+
+
+@dataclass(frozen=True)
 class GroupNorm(_Row):
     group: str
     norm: Optional[float]
@@ -308,6 +321,17 @@ class Cluster:
     def parameter_stats(self, name: str) -> ParameterStats:
         """NotFoundError if the job has no such parameter."""
         return _row(ParameterStats, self.call("parameter", "stats", name))
+
+    def parameter_history(self, name: str) -> "Table[ParameterSample]":
+        """Returns samples since the parameter's shard started, oldest first. NotFoundError as parameter_stats."""
+        return _table(ParameterSample, self.call("parameter", "history", name)["samples"])
+
+    def parameter_read(self, name: str, tensor: str = "weight", *, offset: int = 0,
+                       count: int = 16) -> List[Optional[float]]:
+        """Returns committed values of a tensor from element `offset` on, in row-major order: at most 262144. None
+        stands for NaN and infinity. NotFoundError names the tensors that there are."""
+        return self.call("parameter", "read", name, "--tensor", tensor, "--offset", str(offset),
+                         "--count", str(count))["values"]
 
     def steps(self, limit: int = 100) -> "Table[Step]":
         """Returns the newest decisions, at most 1000, oldest first."""

@@ -62,6 +62,17 @@ class StateTest(unittest.TestCase):
         self.assertEqual([row.name for row in admin().parameters("^bi")], ["bias"])
         self.assertAlmostEqual(admin().parameter_stats("bias").grad_norm, 3)
 
+    def test_a_parameter_has_samples_and_values(self):
+        samples = admin().parameter_history("bias")
+        self.assertEqual(samples[0].step, 1)
+        self.assertAlmostEqual(samples[0].grad_norm, 1, places=6)
+        self.assertIsNone(samples[0].stable_rank)
+        pulled = job.pull(3)["bias"].tolist()
+        self.assertEqual(admin().parameter_read("bias", offset=1), pulled[1:])
+        self.assertEqual(len(admin().parameter_read("matrix", "momentum_buffer", count=5)), 5)
+        with self.assertRaisesRegex(kaon.NotFoundError, "the parameter has weight, exp_avg, exp_avg_sq"):
+            admin().parameter_read("bias", "momentum_buffer")
+
     def test_steps_are_the_history(self):
         steps = admin().steps()
         self.assertEqual([(step.kind, step.step) for step in steps[:4]],
