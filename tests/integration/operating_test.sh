@@ -42,11 +42,21 @@ run_section $page "Backup"
 said "restored step 35 of checkpoint nightly"
 before_block() { :; }
 
-# The directory of the third shard is that of another build.
-before_block() { [ "$1" -ne 4 ] || sed -i 's/^build .*/build another/' "$work/home/${ADDRESS[node-3]}/kaon/data/written_by"; }
+# The directory of the third shard is that of another build. The shard says so before it is started again.
+before_block() {
+  local tries=600
+  case "$1" in
+    4) sed -i 's/^build .*/build another/' "$work/home/${ADDRESS[node-3]}/kaon/data/written_by" ;;
+    6)
+      until grep -q "written_by says 'kaon written_by 1..build another" "$work/node-3-shard.log"; do
+        ((tries-- > 0)) || fail "no refusal of another build"
+        sleep 0.1
+      done
+      ;;
+  esac
+}
 run_section $page "Upgrade"
 said SUMMARY
-grep -q "written_by says 'kaon written_by 1..build another" "$work/node-3-shard.log" || fail "no refusal of another build"
 [ $blocks -eq "$(grep -c '^```sh ' $page)" ] || fail "only $blocks blocks of $page ran"
 for pid in "$work"/*.pid; do kill -0 "$(cat "$pid")" || fail "$(basename "$pid" .pid) has ended"; done
 
