@@ -35,7 +35,8 @@ struct BeginOptions {
   std::map<std::string, double> group_multipliers = {};
   // W3C traceparent of the span in which the trainer makes the step, such as
   // 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01. If the coordinator exports traces, the
-  // step's spans become a part of that one. Empty = the step has a trace of its own.
+  // step's spans become a part of that one if it is sampled. Empty = the step has a trace of its
+  // own.
   std::string traceparent = {};
 };
 

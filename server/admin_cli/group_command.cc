@@ -89,7 +89,8 @@ Json ChangedJson(const v1::SetGroupResponse& response) {
     json["worker_loss_seconds"] = workers.worker_loss_seconds();
   }
   if (workers.has_step_seconds()) json["step_seconds"] = workers.step_seconds();
-  json["paused"] = workers.paused();
+  // An answer from the log has the changed fields alone.
+  if (workers.world_size() > 0) json["paused"] = workers.paused();
   return json;
 }
 

@@ -17,7 +17,7 @@ namespace kaon::auth {
 
 namespace {
 
-constexpr size_t kMaxParsed = 1024;
+constexpr size_t kMaxParsed = 16384;
 
 absl::StatusOr<PeerCertificate> ReadOwn(const std::string& path) {
   std::ifstream file(path);

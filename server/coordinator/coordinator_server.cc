@@ -173,7 +173,7 @@ absl::Status CoordinatorServer::Connect() {
       [this](int shard, uint64_t position) { ReadRecord(shard, position); },
       [this](FinishCheckpoint finish) { FinishCheckpointRun(std::move(finish)); },
       [this](const StepMachine& machine) { watch_.Look(machine); },
-      [this](int shard) { ReadAwaited(shard); });
+      [this](const ReadAwaited& read) { AskAwaited(read); });
   const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
                            config_.tls().private_key_file()};
   for (int i = 0; i < config_.shards_size(); ++i) {
@@ -241,16 +241,16 @@ void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
       });
 }
 
-void CoordinatorServer::ReadAwaited(int shard) {
-  links_[shard]->DescribeShard(
-      {}, kReadTimeout, [this, shard](absl::StatusOr<v1::DescribeShardResponse> response) {
+void CoordinatorServer::AskAwaited(const ReadAwaited& read) {
+  links_[read.shard]->DescribeShard(
+      {}, kReadTimeout, [this, read](absl::StatusOr<v1::DescribeShardResponse> response) {
         if (!response.ok()) return;
         v1::DescribeShardResponse awaited;
         awaited.mutable_state()->set_applied_position(response->state().applied_position());
         *awaited.mutable_awaited_ranks() = response->awaited_ranks();
         loop_
-            ->Post([shard, awaited = std::move(awaited)](StepMachine& machine, absl::Time) {
-              machine.OnAwaited(shard, awaited);
+            ->Post([read, awaited = std::move(awaited)](StepMachine& machine, absl::Time) {
+              machine.OnAwaited(read.shard, read.round, awaited);
             })
             // The machine repeats the request.
             .IgnoreError();

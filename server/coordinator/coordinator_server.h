@@ -66,7 +66,7 @@ class CoordinatorServer {
   absl::Status Listen();
   void RunMachine();
   void ReadRecord(int shard, uint64_t position);
-  void ReadAwaited(int shard);
+  void AskAwaited(const ReadAwaited& read);
   void FinishCheckpointRun(FinishCheckpoint finish);
 
   v1::CoordinatorConfig config_;

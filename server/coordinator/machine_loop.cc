@@ -178,7 +178,7 @@ void MachineLoop::Dispatch() {
                      if (reader_) reader_(read.shard, read.position);
                    },
                    [this](ReadAwaited& read) {
-                     if (awaited_reader_) awaited_reader_(read.shard);
+                     if (awaited_reader_) awaited_reader_(read);
                    },
                    [this](FinishCheckpoint& finish) {
                      if (finisher_) finisher_(std::move(finish));

@@ -37,9 +37,9 @@ class MachineLoop {
   // the loop's thread; must not block.
   using RecordReader = std::function<void(int shard, uint64_t position)>;
 
-  // Asks `shard` whose gradients it lacks; StepMachine::OnAwaited takes the answer. Runs on the
+  // Asks a shard whose gradients it lacks; StepMachine::OnAwaited takes the answer. Runs on the
   // loop's thread; must not block.
-  using AwaitedReader = std::function<void(int shard)>;
+  using AwaitedReader = std::function<void(const ReadAwaited& read)>;
 
   // Carries out `finish`, then answers the machine as FinishCheckpoint says. Runs on the loop's
   // thread; must not block.

@@ -27,6 +27,8 @@ constexpr int kObservationPart = 10;
 constexpr absl::Duration kBetweenTrims = absl::Milliseconds(200);
 constexpr absl::Duration kMaxBetweenTrims = absl::Seconds(30);
 constexpr absl::Duration kBurst = absl::Seconds(1);
+// Memory near the mark may be free already: an attack that stays below it leads to no cut.
+constexpr absl::Duration kBetweenNearTrims = absl::Seconds(2);
 
 }  // namespace
 
@@ -44,6 +46,7 @@ GuardThread::GuardThread(Options options)
     : options_(std::move(options)),
       guard_(options_.most_bytes),
       between_trims_(kBetweenTrims),
+      near_trim_(kBetweenNearTrims),
       thread_([this] { Run(); }) {}
 
 GuardThread::~GuardThread() {
@@ -101,6 +104,12 @@ absl::Duration GuardThread::Look(absl::Time now) {
   } else if (now >= last_trim_) {
     options_.trim();
     last_trim_ = absl::InfiniteFuture();
+    // Honest work may stay near the mark.
+    near_trim_ = std::min(near_trim_ * 2, kMaxBetweenTrims);
+  } else if (resident > options_.most_bytes / 16 * 15) {
+    last_trim_ = std::min(last_trim_, now + near_trim_);
+  } else {
+    near_trim_ = kBetweenNearTrims;
   }
   if (const bool closed = guard_.IsClosed(resident, now); closed != closed_) {
     closed_ = closed;

@@ -50,6 +50,8 @@ class GuardThread {
   absl::Time next_trim_ = absl::InfinitePast();
   // Grows while trims do not help.
   absl::Duration between_trims_;
+  // The same while memory is near the mark.
+  absl::Duration near_trim_;
   // A burst is over by then.
   absl::Time last_trim_ = absl::InfiniteFuture();
 

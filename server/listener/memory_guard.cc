@@ -88,7 +88,9 @@ std::optional<MemoryGuard::Cut> MemoryGuard::Decide(uint64_t resident_bytes, abs
   const bool regrows = resident_bytes >= least_bytes_ + most_bytes_ / 64;
   if (now < last_cut_ + (regrows ? patience_ / kHaste : patience_)) return std::nullopt;
   struct Owner {
-    double untaken = -kFreeCalls * kOpenCall;
+    // Many workers may share a certificate, and each has a connection with a call or two.
+    int connections = 0;
+    double untaken = 0;
     double excess = 0;
     double most = 0;
   };
@@ -96,10 +98,14 @@ std::optional<MemoryGuard::Cut> MemoryGuard::Decide(uint64_t resident_bytes, abs
   for (const auto& [id, record] : connections_) {
     Owner& owner = owners[record.use.owner];
     owner.untaken += record.untaken();
+    owner.connections += 1;
     owner.excess += record.excess;
     owner.most = std::max(owner.most, record.untaken());
   }
-  const auto weight = [](const Owner& owner) { return std::max(owner.untaken, owner.excess); };
+  const auto weight = [](const Owner& owner) {
+    const double free = std::max(kFreeCalls, 2.0 * owner.connections) * kOpenCall;
+    return std::max(owner.untaken - free, owner.excess);
+  };
   const auto worst = std::max_element(
       owners.begin(), owners.end(),
       [&](const auto& a, const auto& b) { return weight(a.second) < weight(b.second); });

@@ -42,10 +42,10 @@ class MemoryGuard {
 
   // Memory of the process above `most_bytes` leads to cuts.
   explicit MemoryGuard(uint64_t most_bytes) : most_bytes_(most_bytes) {}
-  // Returns the mark for a budget: 8 % above it, as a server may have a tenth more than its budget.
+  // Returns the mark for a budget: 6 % above it, as a server may have a tenth more than its budget.
   // No budget is too small for the program itself and a few calls.
   static uint64_t MostBytes(uint64_t budget_bytes) {
-    return std::max(budget_bytes + budget_bytes / 25 * 2, uint64_t{160} << 20);
+    return std::max(budget_bytes + budget_bytes / 50 * 3, uint64_t{160} << 20);
   }
 
   // Notes what all open connections have sent. The others are forgotten.

@@ -49,6 +49,7 @@ absl::Status AuditLog::OpenFile() {
         absl::StrCat("audit_file '", path_, "' cannot be written: ", std::strerror(errno)));
   }
   file_bytes_ = facts.st_size;
+  file_inode_ = facts.st_ino;
   return absl::OkStatus();
 }
 
@@ -67,7 +68,9 @@ absl::Status AuditLog::Rotate() {
 absl::Status AuditLog::Write(const std::string& line) {
   struct stat facts;
   // Another program may have moved the file, or an earlier line found no descriptor.
-  if (!file_.valid() || stat(path_.c_str(), &facts) != 0) KAON_RETURN_IF_ERROR(OpenFile());
+  if (!file_.valid() || stat(path_.c_str(), &facts) != 0 || facts.st_ino != file_inode_) {
+    KAON_RETURN_IF_ERROR(OpenFile());
+  }
   if (file_bytes_ > 0 && file_bytes_ + line.size() > limits_.file_bytes) {
     KAON_RETURN_IF_ERROR(Rotate());
   }

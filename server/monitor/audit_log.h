@@ -66,6 +66,7 @@ class AuditLog {
   const Limits limits_;
   proto::Descriptor file_;
   uint64_t file_bytes_ = 0;
+  uint64_t file_inode_ = 0;
 
   Mutex mu_;
   CondVar changed_;

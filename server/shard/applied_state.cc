@@ -190,6 +190,9 @@ absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
   KAON_RETURN_IF_ERROR(state->Load(*parameters_, publisher_, [this](uint32_t id, int version) {
     freezes_.BeforeWrite(id, version);
   }));
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    parameter.trace.samples.GoBackTo(restore.step());
+  }
   Adopt(restore.registration());
   restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);
@@ -210,7 +213,12 @@ absl::Status AppliedState::ApplyRollback(const v1::StepPlan& plan) {
                     [&tensors](const v1::CheckpointTensor& tensor, uint64_t offset,
                                absl::Span<char> to) { return tensors.Read(tensor, offset, to); });
       }));
-  for (StoredParameter& parameter : parameters_->parameters()) parameter.trace = {};
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    SampleSeries samples = std::move(parameter.trace.samples);
+    samples.GoBackTo(target.step());
+    parameter.trace = {};
+    parameter.trace.samples = std::move(samples);
+  }
   Adopt(job::RegistrationAfter(plan.rollback()));
   return absl::OkStatus();
 }

@@ -311,7 +311,9 @@ bool ShardCore::Sample() {
             SampleOf(*parameter, *options_.backend, newest, states, previous, step),
             SampleSeries::CapacityOf(store->parameters().size()));
       });
-  if (!read.ok()) LOG_EVERY_T(WARNING, 60) << "no sample of " << parameter->name << ": " << read;
+  if (!read.ok()) {
+    LOG_EVERY_T(WARNING, 60) << "no sample of " << parameter->name << ": " << read;
+  }
   return read.ok();
 }
 
@@ -331,6 +333,9 @@ absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
 absl::StatusOr<v1::TensorSlice> ShardCore::Slice(const v1::ShardSliceRequest& request) {
   KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter,
                         Find(request.job(), request.parameter_id()));
+  if (!machine_.weights_loaded()) {
+    return absl::FailedPreconditionError("values asked for, the job has no weights yet");
+  }
   KAON_ASSIGN_OR_RETURN(const tier::UnitReadPin newest, publisher_.PinNewest(parameter->id));
   KAON_ASSIGN_OR_RETURN(v1::TensorSlice slice, SliceOf(*parameter, *options_.backend,
                                                        newest.tensor(0), newest.states(), request));

@@ -193,7 +193,8 @@ void StepLoop::Run() {
 
 void StepLoop::MaybeSample() {
   const absl::Time begin = SteadyNow();
-  if (begin < next_sample_) return;
+  // A decision that comes meanwhile would wait.
+  if (begin < next_sample_ || core_.machine().held() != nullptr) return;
   {
     MutexLock lock(mu_);
     if (!events_.empty() || stopping_) return;

@@ -19,13 +19,13 @@ for name in $names; do
 done
 python3 tests/integration/check_parameter_stats.py "$TEST_TMPDIR/stats" "$TEST_TMPDIR/diagnostics" || fail "parameter stats"
 # The first sample is of an early step; its values are a line of the CSV.
-hidden=$(grep hidden <<<"$names" | head -n 1)
-"$KAONCTL" --dir "$DIR" parameter history "$hidden" -o csv >"$TEST_TMPDIR/history" || fail "history of $hidden"
+matrix=$(grep -m 1 "^block.*weight" <<<"$names")
+"$KAONCTL" --dir "$DIR" parameter history "$matrix" -o csv >"$TEST_TMPDIR/history" || fail "history of $matrix"
 grep -E '^step,weight_norm,.*,stable_rank$' "$TEST_TMPDIR/history" >/dev/null || fail "columns: $(cat "$TEST_TMPDIR/history")"
 grep -E '^[1-9],[0-9.]+,[0-9.e-]+,[0-9.e-]+,[0-9.e-]+,[0-9.]+,[0-9.]+$' "$TEST_TMPDIR/history" >/dev/null ||
   fail "samples: $(cat "$TEST_TMPDIR/history")"
-"$KAONCTL" --dir "$DIR" parameter read "$hidden" --tensor momentum_buffer --offset 3 --count 2 >"$TEST_TMPDIR/read" ||
-  fail "values of $hidden"
+"$KAONCTL" --dir "$DIR" parameter read "$matrix" --tensor momentum_buffer --offset 3 --count 2 >"$TEST_TMPDIR/read" ||
+  fail "values of $matrix"
 [ "$(tail -n 2 "$TEST_TMPDIR/read" | awk '{print $1}' | xargs)" = "3 4" ] || fail "values: $(cat "$TEST_TMPDIR/read")"
 refusal=$("$KAONCTL" --dir "$DIR" parameter stats "${name^^}" 2>&1 || true)
 [[ $refusal == *"did you mean \"$name\""* ]] || fail "a suggestion: $refusal"

@@ -4,16 +4,17 @@
 // Prints "holds" once it has begun a step. Runs until it is killed.
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/transport/channel.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
+#include "kernels/mutex.h"
 
 namespace kaon {
 namespace {
@@ -38,7 +39,7 @@ grpc::Status Begin(v1::Coordinator::Stub& stub, const v1::JoinWorkerRequest& joi
   return stub.BeginStep(&beginning, begin, &begun);
 }
 
-// Follows the step until the next join. A refused AwaitStep ends at once.
+// Follows the step until the next join.
 void Follow(v1::Coordinator::Stub& stub, const v1::BeginStepRequest& begun) {
   v1::AwaitStepRequest request;
   request.set_job(begun.job());
@@ -46,13 +47,25 @@ void Follow(v1::Coordinator::Stub& stub, const v1::BeginStepRequest& begun) {
   *request.mutable_attempt() = begun.attempt();
   request.set_step(begun.step());
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoMilliseconds(kBetweenJoins));
   const auto stream = stub.AwaitStep(&context, request);
-  v1::StepEvent event;
-  while (stream->Read(&event)) {
-  }
+  Mutex mu;
+  CondVar never;
+  MutexLock lock(mu);
+  never.WaitFor(mu, kBetweenJoins);
+  context.TryCancel();
   stream->Finish();
+}
+
+// Takes over the multiplier that a refusal names: the ranks agree on one for each step.
+void Agree(const std::string& refusal, v1::BeginStepRequest& begin) {
+  constexpr absl::string_view kBefore = "the ranks agreed on ";
+  const size_t at = refusal.find(kBefore.data());
+  if (at == std::string::npos) return;
+  const std::string rest = refusal.substr(at + kBefore.size());
+  double multiplier = 1;
+  if (absl::SimpleAtod(rest.substr(0, rest.find(' ')), &multiplier)) {
+    begin.set_learning_rate_multiplier(multiplier);
+  }
 }
 
 int Run(char** arguments) {
@@ -76,6 +89,7 @@ int Run(char** arguments) {
     const grpc::Status status = Begin(*stub, join, begin);
     if (!status.ok()) std::cerr << status.error_message() << std::endl;
     if (status.ok()) std::cout << "holds" << std::endl;
+    Agree(status.error_message(), begin);
     // A refused join leaves the attempt before it in place.
     Follow(*stub, begin);
   }

@@ -70,6 +70,9 @@ void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& t
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits) {
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
+  // Only admins pause a job.
+  body.mutable_definition()->clear_paused();
+  body.mutable_requested()->clear_paused();
   KAON_RETURN_IF_ERROR(PlaceOnShards(limits, body));
   return body;
 }

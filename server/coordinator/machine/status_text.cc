@@ -57,7 +57,10 @@ std::string ReadyText(const StatusFacts& facts) {
   const std::string what =
       facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights";
   if (facts.job.registration->definition().paused()) {
-    return absl::StrCat(what, ": paused until kaonctl resume", LostText(facts.membership.lost()));
+    const std::string drains =
+        facts.drained ? absl::StrCat("; shard ", *facts.drained, " is being drained") : "";
+    return absl::StrCat(what, ": paused until kaonctl resume", drains,
+                        LostText(facts.membership.lost()));
   }
   if (facts.drained) {
     return absl::StrCat(what, ": waiting for shard ", *facts.drained, ", which is being drained");

@@ -8,46 +8,53 @@ namespace kaon::coordinator {
 namespace {
 
 constexpr absl::Duration kAskEvery = absl::Seconds(1);
+// A question takes some work of a shard.
+constexpr absl::Duration kAskRarely = absl::Milliseconds(100);
+// Part of the patience that an answer may be old.
+constexpr int kPart = 10;
 
 }  // namespace
 
 void StepDeadline::OnStep(uint64_t timeline, uint64_t step) {
   const std::pair<uint64_t, uint64_t> named(timeline, step);
-  if (named != step_) waits_.clear();
+  if (named != step_) Reset();
   step_ = named;
 }
 
-void StepDeadline::Settle() {
-  for (auto& [rank, wait] : waits_) wait.before += std::exchange(wait.in_round, {});
+void StepDeadline::Reset() {
+  waits_.clear();
+  OnRound();
+}
+
+void StepDeadline::OnRound() {
+  // Honest workers may need as long again.
+  for (auto& [rank, wait] : waits_) wait.in_round = absl::ZeroDuration();
   round_ = asked_ = absl::ZeroDuration();
   awaited_.clear();
 }
 
-void StepDeadline::OnRound() { Settle(); }
-
 void StepDeadline::OnRejoin(uint32_t rank) {
   Wait& wait = waits_[rank];
-  if (++wait.rejoins > 1) {
-    for (auto& [other, others] : waits_) others.in_round = absl::ZeroDuration();
-    wait.in_round = round_;
-  }
-  Settle();
+  if (++wait.rejoins > 1) wait.before += round_;
+  OnRound();
 }
 
 void StepDeadline::OnAwaited(int shard, std::vector<uint32_t> ranks) {
-  awaited_[shard] = std::move(ranks);
+  awaited_[shard] = {std::move(ranks), round_};
 }
 
 std::optional<uint32_t> StepDeadline::Owing() const {
   std::optional<uint32_t> lowest;
-  for (const auto& [shard, ranks] : awaited_) {
-    if (!ranks.empty() && (!lowest || ranks.front() < *lowest)) lowest = ranks.front();
+  for (const auto& [shard, awaited] : awaited_) {
+    if (awaited.ranks.empty() || round_ - awaited.at > 2 * interval_) continue;
+    if (!lowest || awaited.ranks.front() < *lowest) lowest = awaited.ranks.front();
   }
   return lowest;
 }
 
 std::vector<uint32_t> StepDeadline::Tick(absl::Duration passed, const std::vector<uint32_t>& ranks,
                                          bool in_round, absl::Duration patience) {
+  interval_ = std::clamp(patience / kPart, kAskRarely, kAskEvery);
   if (in_round) round_ += passed;
   for (const uint32_t rank : ranks) {
     Wait& wait = waits_[rank];
@@ -63,7 +70,7 @@ std::vector<uint32_t> StepDeadline::Tick(absl::Duration passed, const std::vecto
 }
 
 bool StepDeadline::ShouldAsk() {
-  if (round_ - asked_ < kAskEvery) return false;
+  if (round_ - asked_ < interval_) return false;
   asked_ = round_;
   return true;
 }

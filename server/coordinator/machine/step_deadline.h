@@ -16,26 +16,30 @@ namespace kaon::coordinator {
 
 class StepDeadline {
  public:
-  // Names the next step. If it is another than before, all times are forgotten.
+  // Names the next step. If it is another than before, everything is forgotten.
   void OnStep(uint64_t timeline, uint64_t step);
-  // Another round of the step was opened, so nobody knows yet who owes gradients to it.
+  // Forgets all times: an admin or a shard made the workers push once more.
+  void Reset();
+  // Another round of the step was opened: its members may have to push once more, and nobody knows
+  // yet who owes gradients to it.
   void OnRound();
   // A member of the open round joined anew, so the other members may have to push once more. One
   // time is free for each rank, since a worker may restart. From then on the rank is charged with
   // the whole time of the round that it ended, and the others are not.
   void OnRejoin(uint32_t rank);
-  // Takes a shard's list of the members that have not finished their push, ascending.
+  // Takes a shard's list of the members that have not finished their push, ascending. A shard that
+  // has voted has an empty one.
   void OnAwaited(int shard, std::vector<uint32_t> ranks);
 
-  // Returns the lowest rank that owes gradients of the open round, as far as the shards have said.
-  // Only this rank is to blame: shards sum in rank order, so a higher one may wait for it.
+  // Returns the lowest rank that owes gradients of the open round, as far as the shards have said
+  // lately. Only this rank is to blame: shards sum in rank order, so a higher one may wait for it.
   std::optional<uint32_t> Owing() const;
   // Adds `passed` to the times of the ranks that the step waits for. Returns the ranks whose time
   // has reached `patience` and that the step waits for, or that have ended rounds; ascending.
   // `in_round`: all members are there, and `ranks` owe gradients.
   std::vector<uint32_t> Tick(absl::Duration passed, const std::vector<uint32_t>& ranks,
                              bool in_round, absl::Duration patience);
-  // Returns true once for each second that a round takes.
+  // Returns true once for each second that a round takes, or more often if `patience` is short.
   bool ShouldAsk();
 
  private:
@@ -45,15 +49,19 @@ class StepDeadline {
     absl::Duration in_round;
     int rejoins = 0;
   };
-
-  // Ends the round. Its times stay.
-  void Settle();
+  struct Awaited {
+    std::vector<uint32_t> ranks;
+    // Time of the round at which the shard said so.
+    absl::Duration at;
+  };
 
   std::pair<uint64_t, uint64_t> step_;
   std::map<uint32_t, Wait> waits_;
   absl::Duration round_;
   absl::Duration asked_;
-  std::map<int, std::vector<uint32_t>> awaited_;
+  // Time between two questions, and how long an answer counts.
+  absl::Duration interval_ = absl::Seconds(1);
+  std::map<int, Awaited> awaited_;
 };
 
 }  // namespace kaon::coordinator

@@ -185,6 +185,7 @@ void StepMachine::Stand() {
   ballot_ = election_.TakeBallot();
   phase_ = Phase::kReading;
   stopped_ = absl::OkStatus();
+  deadline_.Reset();
   round_ = 0;
   for (ShardView& view : shards_) {
     view.state.reset();
@@ -341,6 +342,8 @@ void StepMachine::OnPrepared(int shard, v1::Prepared prepared) {
   if (phase_ != Phase::kRound) return;
   if (prepared.plan() != plan_bytes_ && !Mutated(Mutation::kOtherVotesCount)) return;
   shards_[shard].prepared = std::move(prepared);
+  // It lacks nothing.
+  deadline_.OnAwaited(shard, {});
   DecideWhenAllPrepared();
 }
 
@@ -481,7 +484,8 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan.set_decide_version(proto::kDecideVersion);
   plan.set_config_revision(job_.config_revision);
   plan_ = std::move(plan);
-  deadline_.OnRound();
+  deadline_.OnStep(job_.timeline, job_.NextStep());
+  plan_.has_group_change() ? deadline_.Reset() : deadline_.OnRound();
   plan_bytes_ = plan_.SerializeAsString();
   v1::CoordinatorToShard message;
   *message.mutable_plan() = plan_;

@@ -245,7 +245,10 @@ absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorker
   const bool was_whole = RoundIsWhole();
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
   if (anew) joins_.Note(request.rank());
-  if (was_whole && !RoundIsWhole()) deadline_.OnRejoin(request.rank());
+  if (was_whole && !RoundIsWhole()) {
+    deadline_.OnStep(job_.timeline, job_.NextStep());
+    deadline_.OnRejoin(request.rank());
+  }
   Do(results_.FailOthers(request.rank(), attempt));
   watch_.Heard(request.rank());
   v1::JoinWorkerResponse response;

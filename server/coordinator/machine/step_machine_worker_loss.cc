@@ -40,9 +40,11 @@ std::vector<uint32_t> StepMachine::LateWorkers() const {
   return late;
 }
 
-void StepMachine::OnAwaited(int shard, const v1::DescribeShardResponse& description) {
-  // A late answer may be about another entry.
+void StepMachine::OnAwaited(int shard, uint64_t round,
+                            const v1::DescribeShardResponse& description) {
+  // A late answer may be about another entry or round, or come after the vote.
   if (!OpenPlan().has_step() || description.state().applied_position() != job_.position) return;
+  if (round != round_ || shards_[shard].prepared) return;
   deadline_.OnAwaited(shard,
                       {description.awaited_ranks().begin(), description.awaited_ranks().end()});
 }
@@ -77,7 +79,7 @@ void StepMachine::LoseWorkers(absl::Time now) {
     });
     const bool ask = deadline_.ShouldAsk();
     for (int i = 0; ask && i < shards_.size(); ++i) {
-      if (shards_[i].connected && !shards_[i].prepared) Do(ReadAwaited{i});
+      if (shards_[i].connected && !shards_[i].prepared) Do(ReadAwaited{i, round_});
     }
   }
   const auto waited = [step](double seconds, const char* what) {

@@ -49,9 +49,9 @@ metrics::HttpResponse Csv(const std::string& name, std::string body) {
   return response;
 }
 
-metrics::HttpResponse Unavailable(const absl::Status& problem) {
+metrics::HttpResponse ProblemOf(const absl::Status& problem) {
   metrics::HttpResponse response;
-  response.status = 503;
+  response.status = absl::IsInvalidArgument(problem) ? 400 : absl::IsNotFound(problem) ? 404 : 503;
   response.body = absl::StrCat(problem.ToString(), "\n");
   return response;
 }
@@ -200,13 +200,21 @@ absl::StatusOr<v1::ListParametersResponse> StatusPage::List(
 absl::StatusOr<StatusPage::NamedHistory> StatusPage::HistoryOf(
     const metrics::HttpRequest& request) {
   v1::ListParametersRequest list;
+  uint64_t id = 0;
+  if (!proto::ParseDecimal(Argument(request, "id"), &id)) {
+    return absl::InvalidArgumentError("id must be the number of a parameter");
+  }
   // A page of the table begins with the parameter of that id.
-  list.set_page_token(Argument(request, "id"));
+  list.set_page_token(absl::StrCat(id));
   list.set_page_size(1);
-  KAON_ASSIGN_OR_RETURN(const v1::ListParametersResponse rows, List(list));
-  if (rows.parameters().empty()) return absl::NotFoundError("there is no parameter of that id");
+  const absl::StatusOr<v1::ListParametersResponse> rows = List(list);
+  const bool beyond = absl::IsInvalidArgument(rows.status());
+  if (!rows.ok() && !beyond) return rows.status();
+  if (beyond || rows->parameters().empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no parameter ", id));
+  }
   v1::GetParameterHistoryRequest ask;
-  ask.set_parameter(rows.parameters(0).spec().name());
+  ask.set_parameter(rows->parameters(0).spec().name());
   KAON_ASSIGN_OR_RETURN(v1::GetParameterHistoryResponse history,
                         Await<v1::GetParameterHistoryResponse>([this, &ask](auto done) {
                           queries_.ParameterHistory(ask, std::move(done));
@@ -224,7 +232,7 @@ metrics::HttpResponse StatusPage::Parameter(const metrics::HttpRequest& request)
 
 metrics::HttpResponse StatusPage::ParameterCsv(const metrics::HttpRequest& request) {
   const absl::StatusOr<NamedHistory> named = HistoryOf(request);
-  if (!named.ok()) return Unavailable(named.status());
+  if (!named.ok()) return ProblemOf(named.status());
   return Csv("parameter.csv", monitor::SampleCsv(named->history.history()));
 }
 
@@ -248,7 +256,7 @@ metrics::HttpResponse StatusPage::ParametersCsv(const metrics::HttpRequest& requ
   std::string csv = ParametersCsvHeader();
   do {
     const absl::StatusOr<v1::ListParametersResponse> page = List(list);
-    if (!page.ok()) return Unavailable(page.status());
+    if (!page.ok()) return ProblemOf(page.status());
     csv += ParametersCsvRows(*page);
     list.set_page_token(page->next_page_token());
   } while (!list.page_token().empty());

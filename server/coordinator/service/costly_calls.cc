@@ -9,6 +9,7 @@ namespace {
 
 // All callers together have so many times what one has.
 constexpr int kAll = 5;
+constexpr absl::Duration kBetweenSweeps = absl::Seconds(1);
 
 }  // namespace
 
@@ -23,12 +24,17 @@ void CostlyCalls::Refill(Caller& caller, int times, absl::Time now) const {
 
 CostlyCalls::Caller& CostlyCalls::RefillAll(const std::string& name, absl::Time now) {
   Refill(all_, kAll, now);
-  for (auto next = callers_.begin(); next != callers_.end();) {
-    Refill(next->second, 1, now);
-    const bool idle = next->second.left == limits_.burst && next->first != name;
-    next = idle ? callers_.erase(next) : std::next(next);
+  // Rarely: thousands of workers register at once.
+  if (now - swept_ >= kBetweenSweeps) {
+    swept_ = now;
+    for (auto next = callers_.begin(); next != callers_.end();) {
+      Refill(next->second, 1, now);
+      next = next->second.left == limits_.burst ? callers_.erase(next) : std::next(next);
+    }
   }
-  return callers_.emplace(name, Caller{limits_.burst, now}).first->second;
+  Caller& caller = callers_.emplace(name, Caller{limits_.burst, now}).first->second;
+  Refill(caller, 1, now);
+  return caller;
 }
 
 absl::Duration CostlyCalls::Wait(const std::string& name, absl::Time now) {

@@ -47,6 +47,8 @@ class CostlyCalls {
   const Limits limits_;
   mutable Mutex mu_;
   std::map<std::string, Caller> callers_ ABSL_GUARDED_BY(mu_);
+  // Last time that callers were forgotten.
+  absl::Time swept_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   Caller all_ ABSL_GUARDED_BY(mu_);
 };
 

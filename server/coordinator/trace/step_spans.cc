@@ -117,7 +117,7 @@ std::vector<TraceSpan> SpansOf(const v1::StepRecord& record,
                                const std::optional<TraceContext>& parent,
                                const std::function<uint64_t()>& random) {
   const std::vector<ShardPart> parts = PartsOf(record, phases);
-  if (!record.plan().has_step() || parts.empty()) return {};
+  if (record.plan().step().kind() != v1::STEP_KIND_TRAIN || parts.empty()) return {};
   uint64_t begin = parts[0].begin();
   uint64_t end = parts[0].end();
   for (const ShardPart& part : parts) {

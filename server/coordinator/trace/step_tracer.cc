@@ -2,27 +2,33 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace kaon::coordinator {
 
 namespace {
 
-// A step that nobody has begun for so many others is over.
+// Steps that may be begun and not exported: no job is that far ahead of its traces.
 constexpr size_t kMostParents = 1000;
+// A request stays far below the 4 MiB that collectors take.
+constexpr size_t kSpansOfRequest = 2000;
 
 }  // namespace
 
 StepTracer::StepTracer(const ClusterQueries& queries, Send send)
     : queries_(queries), send_(std::move(send)), random_(std::random_device()()) {}
 
-void StepTracer::NoteParent(uint64_t step, uint32_t rank, const std::string& traceparent) {
-  std::optional<TraceContext> context = ParseTraceparent(traceparent);
+void StepTracer::NoteParent(const v1::BeginStepRequest& request) {
+  std::optional<TraceContext> context = ParseTraceparent(request.traceparent());
   if (!context.has_value()) return;
   MutexLock lock(mu_);
-  const auto [at, is_new] = parents_.try_emplace(step, Parent{rank, *context});
-  if (!is_new && rank <= at->second.rank) at->second = {rank, *std::move(context)};
-  if (parents_.size() > kMostParents) parents_.erase(parents_.begin());
+  const auto at = parents_.find(request.step());
+  const bool is_lower =
+      at == parents_.end() || at->second.job != request.job() || request.rank() <= at->second.rank;
+  // Somebody begins steps that never come.
+  if (parents_.size() >= kMostParents && at == parents_.end()) parents_.clear();
+  if (is_lower) parents_[request.step()] = {request.job(), request.rank(), *std::move(context)};
 }
 
 void StepTracer::Look() {
@@ -32,41 +38,63 @@ void StepTracer::Look() {
   request.set_with_phases(true);
   queries_.History(
       request, [self = shared_from_this()](const absl::StatusOr<v1::StepHistoryResponse>& history) {
-        if (history.ok()) self->Export(*history);
+        // Without a job there is nothing to leave out.
+        const bool no_job = absl::IsNotFound(history.status());
+        if (history.ok() || no_job) {
+          self->Export(history.ok() ? *history : v1::StepHistoryResponse());
+        }
         self->asked_ = false;
       });
 }
 
-void StepTracer::Export(const v1::StepHistoryResponse& history) {
-  if (history.records().empty()) return;
-  const uint64_t newest = history.records().rbegin()->plan().position();
-  std::vector<TraceSpan> spans;
-  {
-    MutexLock lock(mu_);
-    // Readers may still pull the weights of the newest step, unless it is not so new.
-    const uint64_t last = looked_ && newest == newest_ ? newest : newest - 1;
-    if (!looked_ || newest < newest_) exported_ = newest;
-    looked_ = true;
-    newest_ = newest;
-    const uint64_t first = history.records(0).plan().position();
-    if (first > exported_ + 1) left_out_ += first - exported_ - 1;
-    for (const v1::StepRecord& record : history.records()) {
-      const uint64_t position = record.plan().position();
-      // The other coordinators export what they decided.
-      const bool is_ours = history.decided_unix_millis().contains(position);
-      if (position <= exported_ || position > last || !is_ours) continue;
-      const auto parent = parents_.find(record.plan().step().step());
-      std::optional<TraceContext> context;
-      if (parent != parents_.end()) context = parent->second.context;
-      for (TraceSpan& span :
-           SpansOf(record, history.phases(), context,
-                   [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return random_(); })) {
-        spans.push_back(std::move(span));
-      }
+std::vector<const v1::StepRecord*> StepTracer::Choose(const v1::StepHistoryResponse& history,
+                                                      Parents& parents) {
+  std::vector<const v1::StepRecord*> chosen;
+  const auto place_of = [](const v1::StepRecord& record) {
+    return Place(record.plan().timeline(), record.plan().position());
+  };
+  MutexLock lock(mu_);
+  const bool is_first = !std::exchange(looked_, true);
+  if (history.records().empty()) return chosen;
+  const Place newest = place_of(*history.records().rbegin());
+  if (is_first) exported_ = newest;
+  // Readers may still pull the weights of the newest step, unless it is not so new.
+  const bool with_newest = std::exchange(newest_, newest) == newest;
+  for (const v1::StepRecord& record : history.records()) {
+    const Place place = place_of(record);
+    if (place <= exported_ || (place == newest && !with_newest)) continue;
+    // Only as many are read: those in between are left out.
+    if (chosen.empty() && place.first == exported_.first && place.second > exported_.second + 1) {
+      left_out_ += place.second - exported_.second - 1;
+      LOG_EVERY_T(WARNING, 60) << left_out_ << " entries have no trace: " << kMostSteps
+                               << " a second are exported";
     }
-    exported_ = std::max(exported_, last);
-    LOG_IF_EVERY_N(WARNING, left_out_ > 0, 60)
-        << left_out_ << " steps have no trace: a trace takes " << kMostSteps << " steps a second";
+    // The other coordinators export what they decided.
+    if (history.decided_unix_millis().contains(record.plan().position())) {
+      chosen.push_back(&record);
+    }
+    exported_ = place;
+    const auto parent = parents_.find(record.plan().step().step());
+    if (parent == parents_.end()) continue;
+    if (parent->second.job == record.plan().job()) parents.insert(*parent);
+    parents_.erase(parent);
+  }
+  return chosen;
+}
+
+void StepTracer::Export(const v1::StepHistoryResponse& history) {
+  Parents parents;
+  std::vector<TraceSpan> spans;
+  for (const v1::StepRecord* record : Choose(history, parents)) {
+    std::optional<TraceContext> context;
+    const auto parent = parents.find(record->plan().step().step());
+    if (parent != parents.end()) context = parent->second.context;
+    if (context.has_value() && !context->sampled) continue;
+    for (TraceSpan& span :
+         SpansOf(*record, history.phases(), context, [this] { return random_(); })) {
+      spans.push_back(std::move(span));
+    }
+    if (spans.size() >= kSpansOfRequest) send_(std::exchange(spans, {}));
   }
   if (!spans.empty()) send_(std::move(spans));
 }

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "kaon/v1/admin.pb.h"
+#include "kaon/v1/coordinator.pb.h"
 #include "kernels/mutex.h"
 #include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/trace/step_spans.h"
@@ -37,10 +38,12 @@ class StepTracer : public std::enable_shared_from_this<StepTracer> {
     return std::shared_ptr<StepTracer>(new StepTracer(queries, std::move(send)));
   }
 
-  // Tells the traceparent with which that rank began a step. The lowest rank's counts.
-  void NoteParent(uint64_t step, uint32_t rank, const std::string& traceparent);
-  // Exports the steps that have ended since the last look, unless its answer is still awaited.
-  // Those before the first look are not exported.
+  // Tells the traceparent with which a rank wants to begin a step of a job. The lowest rank's
+  // counts. Those of other jobs and of steps that are not near are forgotten.
+  void NoteParent(const v1::BeginStepRequest& request);
+  // Asks every shard for its phases, unless an answer is still awaited. Exports the steps that this
+  // coordinator has decided and that have ended since the last look. Those before the first look
+  // are not exported.
   void Look();
 
   // Returns the number of steps that were left out.
@@ -48,26 +51,35 @@ class StepTracer : public std::enable_shared_from_this<StepTracer> {
 
  private:
   struct Parent {
+    std::string job;
     uint32_t rank = 0;
     TraceContext context;
   };
+  using Parents = std::map<uint64_t, Parent>;
+  // Order of the log: a rollback goes to an older position in a newer timeline.
+  using Place = std::pair<uint64_t, uint64_t>;
 
   StepTracer(const ClusterQueries& queries, Send send);
   void Export(const v1::StepHistoryResponse& history);
+  // Chooses the records to export, and the parents of their steps.
+  std::vector<const v1::StepRecord*> Choose(const v1::StepHistoryResponse& history,
+                                            Parents& parents);
 
   const ClusterQueries& queries_;
   const Send send_;
   std::atomic<bool> asked_{false};
   std::atomic<uint64_t> left_out_{0};
 
+  // Used by one answer at a time.
+  std::mt19937_64 random_;
+
   Mutex mu_;
-  // Ordered by step; only the newest are kept.
-  std::map<uint64_t, Parent> parents_ ABSL_GUARDED_BY(mu_);
-  std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
-  // Positions of the newest entry at the last look, and of the newest exported one.
+  // Ordered by step.
+  Parents parents_ ABSL_GUARDED_BY(mu_);
   bool looked_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t newest_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t exported_ ABSL_GUARDED_BY(mu_) = 0;
+  // Places of the newest entry at the last look, and of the newest exported one.
+  Place newest_ ABSL_GUARDED_BY(mu_);
+  Place exported_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::coordinator

@@ -26,10 +26,8 @@ class StepTraces {
             queries, [this](std::vector<TraceSpan> spans) { sender_.Send(std::move(spans)); })),
         sampler_([this] { tracer_->Look(); }) {}
 
-  // Tells that a worker begins a step.
-  void OnBegin(const v1::BeginStepRequest& request) {
-    tracer_->NoteParent(request.step(), request.rank(), request.traceparent());
-  }
+  // Tells that a worker wants to begin a step.
+  void OnBegin(const v1::BeginStepRequest& request) { tracer_->NoteParent(request); }
   // Looks no more. Idempotent.
   void Stop() { sampler_.Stop(); }
 

@@ -40,7 +40,9 @@ std::optional<TraceContext> ParseTraceparent(absl::string_view traceparent) {
   }
   const absl::string_view rest = traceparent.substr(kLength);
   if (version == "00" ? !rest.empty() : !rest.empty() && rest[0] != '-') return std::nullopt;
-  return TraceContext{absl::HexStringToBytes(trace_id), absl::HexStringToBytes(span_id)};
+  const std::string flags = absl::HexStringToBytes(traceparent.substr(kFlagsAt, 2));
+  return TraceContext{absl::HexStringToBytes(trace_id), absl::HexStringToBytes(span_id),
+                      (flags[0] & 1) != 0};
 }
 
 }  // namespace kaon::coordinator

@@ -15,6 +15,8 @@ struct TraceContext {
   std::string trace_id;
   // 8 bytes.
   std::string span_id;
+  // The trainer exports its span.
+  bool sampled = true;
 };
 
 // Reads a traceparent of version 00, and the known part of a later version. Absent if it is

@@ -22,7 +22,7 @@ namespace {
 namespace otlp = opentelemetry::proto::collector::trace::v1;
 
 constexpr absl::Duration kPatience = absl::Seconds(5);
-constexpr size_t kMostUnanswered = 4;
+constexpr size_t kMostUnanswered = 32;
 
 }  // namespace
 
@@ -66,8 +66,11 @@ absl::Status TraceSender::CheckAddress(const std::string& address) {
 
 TraceSender::TraceSender(const std::string& address, std::string name)
     : name_(std::move(name)), calls_(std::make_shared<Calls>()) {
-  calls_->stub =
-      otlp::TraceService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ChannelArguments arguments;
+  // A proxy from the environment would see the traces.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  calls_->stub = otlp::TraceService::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
 }
 
 TraceSender::~TraceSender() {

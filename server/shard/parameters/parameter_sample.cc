@@ -19,6 +19,7 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kLeastCapacity = 16;
+constexpr size_t kMostCapacity = 4096;
 // A large parameter is sampled in so many pieces of so many elements.
 constexpr uint64_t kPieces = 64;
 constexpr uint64_t kPieceElements = kWholeSample / kPieces;
@@ -70,12 +71,14 @@ void AddEstimates(const StoredParameter& parameter, kernels::Backend& backend,
 
 size_t SampleSeries::CapacityOf(size_t num_parameters) {
   const size_t share = kBytes / sizeof(ParameterSample) / std::max<size_t>(1, num_parameters);
-  return std::max(kLeastCapacity, share);
+  return std::clamp(share, kLeastCapacity, kMostCapacity);
 }
 
 void SampleSeries::Add(const ParameterSample& sample, size_t capacity) {
   CHECK_GE(capacity, 2u);
-  while (!samples_.empty() && samples_.back().step >= sample.step) samples_.pop_back();
+  CHECK(samples_.empty() || sample.step > samples_.back().step);
+  // Vectors that grow by themselves would take up to twice as much.
+  samples_.reserve(capacity);
   if (samples_.size() >= capacity) {
     size_t kept = 0;
     for (size_t i = 0; i < samples_.size(); i += 2) samples_[kept++] = samples_[i];
@@ -84,6 +87,11 @@ void SampleSeries::Add(const ParameterSample& sample, size_t capacity) {
   }
   samples_.push_back(sample);
   next_step_ = sample.step + every_;
+}
+
+void SampleSeries::GoBackTo(uint64_t step) {
+  while (!samples_.empty() && samples_.back().step > step) samples_.pop_back();
+  next_step_ = samples_.empty() ? 1 : samples_.back().step + every_;
 }
 
 ParameterSample SampleOf(const StoredParameter& parameter, kernels::Backend& backend,
@@ -122,7 +130,7 @@ StoredParameter* NextToSample(std::vector<StoredParameter>& parameters,
     if (is_later(parameter, next) || !parameter.is_in_memory()) continue;
     if (publisher.HasPrevious(parameter.id)) {
       next = &parameter;
-    } else if (!is_later(parameter, lacking)) {
+    } else if (parameter.trace.update.has_value() && !is_later(parameter, lacking)) {
       lacking = &parameter;
     }
   }

@@ -30,21 +30,21 @@ struct ParameterSample {
 
 class SampleSeries {
  public:
-  // Bytes for the samples of all parameters of a shard.
+  // Bytes for the samples of all parameters of a shard, unless each has its least number of them.
   static constexpr uint64_t kBytes = uint64_t{8} << 20;
   // Steps between two samples, until a series is full for the first time.
   static constexpr uint64_t kFirstEvery = 10;
 
-  // Returns how many samples each of so many parameters may have, at least 16.
+  // Returns how many samples each of so many parameters may have, 16 .. 4096.
   static size_t CapacityOf(size_t num_parameters);
 
-  // Returns whether a sample of that step is due. Also after a job went back to earlier weights.
-  bool IsDue(uint64_t step) const {
-    return step >= next_step_ || (!samples_.empty() && step < samples_.back().step);
-  }
-  // Adds a sample, and drops those of its step and later ones: the job went back. Drops every
-  // second one if `capacity`, at least 2, is reached.
+  // Returns whether a sample of that step is due.
+  bool IsDue(uint64_t step) const { return step >= next_step_; }
+  // Adds a sample of a later step than all others. Drops every second one if `capacity`, at least
+  // 2, is reached.
   void Add(const ParameterSample& sample, size_t capacity);
+  // Drops the samples of later steps: the job went back to the result of `step`.
+  void GoBackTo(uint64_t step);
 
   // Returns the step from which on the next sample is due.
   uint64_t next_step() const { return next_step_; }

@@ -65,9 +65,11 @@ absl::StatusOr<v1::TensorSlice> SliceOf(const StoredParameter& parameter, kernel
   }
   const uint64_t count = std::min<uint64_t>(request.count(), size - request.offset());
   std::vector<float> values;
-  if (is_weight) {
-    const tier::HostView weights(backend, newest.SubFloats(request.offset(), count));
-    values.assign(weights.floats().begin(), weights.floats().end());
+  if (is_weight || slot->dtype == kernels::StateDType::kFloat32) {
+    const kernels::ConstRegion tensor =
+        is_weight ? newest : states[slot - parameter.state_slots.begin()];
+    const tier::HostView read(backend, tensor.SubFloats(request.offset(), count));
+    values.assign(read.floats().begin(), read.floats().end());
   } else {
     const kernels::Region state = states[slot - parameter.state_slots.begin()];
     values = Decoded(*slot, tier::HostView(backend, state).bytes(), request.offset(), count);

@@ -18,8 +18,8 @@ namespace kaon::shard {
 inline constexpr uint32_t kMaxSliceElements = 262144;
 
 // Returns the elements that `request` names, without the step. `newest` are the newest weights,
-// `states` the optimizer state. Weights of a device are copied as far as asked for, its state as a
-// whole.
+// `states` the optimizer state. Tensors of a device are copied as far as asked for, those in less
+// than 32 bits as a whole.
 //   INVALID_ARGUMENT  the count is not 1 .. kMaxSliceElements
 //   NOT_FOUND         the parameter has no such tensor; names those that it has
 //   OUT_OF_RANGE      the offset is beyond the last element

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -100,23 +101,31 @@ size_t NcclEndpoint::num_sessions() const {
 }
 
 std::vector<v1::NcclPair> NcclEndpoint::Pairs(const std::string& job) const {
-  MutexLock lock(mu_);
+  MutexLock lock(pairs_mu_);
   std::vector<v1::NcclPair> pairs;
   for (auto at = pairs_.lower_bound({job, 0}); at != pairs_.end() && at->first.first == job; ++at) {
     pairs.push_back(at->second);
-    const Session* const session = FindLocked(at->second.session());
-    const bool ended = session == nullptr || session->state.ended();
-    pairs.back().set_state(ended ? "ended" : session->joined ? "ready" : "connecting");
   }
   return pairs;
 }
 
-v1::NcclPair& NcclEndpoint::PairLocked(const Session& session) {
-  const std::pair<std::string, uint32_t> key = {session.worker.job, session.worker.rank};
-  if (pairs_.size() >= kMaxPairs && pairs_.count(key) == 0) pairs_.clear();
-  v1::NcclPair& pair = pairs_[key];
+void NcclEndpoint::Note(const Session& session, const std::function<void(v1::NcclPair&)>& change) {
+  const std::string& job = session.worker.job;
+  MutexLock lock(pairs_mu_);
+  if (pairs_.size() >= kMaxPairs) {
+    for (auto at = pairs_.begin(); at != pairs_.end();) {
+      at = at->first.first == job ? std::next(at) : pairs_.erase(at);
+    }
+  }
+  v1::NcclPair& pair = pairs_[{job, session.worker.rank}];
   pair.set_rank(session.worker.rank);
-  return pair;
+  change(pair);
+}
+
+void NcclEndpoint::NoteState(const Session& session, const char* state) {
+  Note(session, [&session, state](v1::NcclPair& pair) {
+    if (pair.session() == session.number) pair.set_state(state);
+  });
 }
 
 absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const {
@@ -183,9 +192,11 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   session->number = next_session_++;
   session->busy_at = SteadyNow();
   sessions_.push_back(session);
-  v1::NcclPair& pair = PairLocked(*session);
-  pair.set_session(session->number);
-  pair.set_sessions(pair.sessions() + 1);
+  Note(*session, [&session](v1::NcclPair& pair) {
+    pair.set_session(session->number);
+    pair.set_state("connecting");
+    pair.set_sessions(pair.sessions() + 1);
+  });
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
             << request.rank();
@@ -312,9 +323,13 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
         state == LinkSession::State::kReady || state == LinkSession::State::kRevoking;
     if (joined && !std::exchange(session->joined, true)) {
       unjoined_.erase({session->worker.job, session->worker.rank});
+      NoteState(*session, "ready");
     }
     if (session->state.ended() && !session->joined) NoteUnjoinedLocked(*session);
-    if (session->state.ended()) EndTransfersLocked(*session, work);
+    if (session->state.ended()) {
+      NoteState(*session, "ended");
+      EndTransfersLocked(*session, work);
+    }
     if (state == LinkSession::State::kAborting && !std::exchange(session->abort_asked, true)) {
       LOG(INFO) << "NCCL session " << session->number << " of rank " << session->worker.rank
                 << " ended after " << session->received << " transfers, " << session->bytes
@@ -326,8 +341,7 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
       aborts_.Add(session->state.comm(), [this, session] {
         MutexLock lock(mu_);
         session->state.OnAborted();
-        v1::NcclPair& pair = PairLocked(*session);
-        pair.set_aborts(pair.aborts() + 1);
+        Note(*session, [](v1::NcclPair& pair) { pair.set_aborts(pair.aborts() + 1); });
         sessions_.remove(session);
       });
     }
@@ -360,11 +374,12 @@ void NcclEndpoint::Do(Work& work) {
     work.session->slots[work.slot].used = false;
     work.session->busy_at = SteadyNow();
     work.session->bytes += bytes;
-    v1::NcclPair& pair = PairLocked(*work.session);
-    pair.set_transfers(pair.transfers() + 1);
-    pair.set_bytes(pair.bytes() + bytes);
   }
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
+    Note(*work.session, [bytes](v1::NcclPair& pair) {
+      pair.set_transfers(pair.transfers() + 1);
+      pair.set_bytes(pair.bytes() + bytes);
+    });
     return work.received(payload);
   }
   // UNAVAILABLE, since the worker still has the bytes: DATA_LOSS would stop it.

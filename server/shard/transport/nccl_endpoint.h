@@ -101,7 +101,7 @@ class NcclEndpoint {
 
   uint32_t slots() const { return options_.slots; }
   // Returns what each worker of the job has sent, ordered by rank.
-  std::vector<v1::NcclPair> Pairs(const std::string& job) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<v1::NcclPair> Pairs(const std::string& job) const ABSL_LOCKS_EXCLUDED(pairs_mu_);
   // Number of sessions that are in use or being aborted.
   size_t num_sessions() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -131,7 +131,10 @@ class NcclEndpoint {
   // Notes once that a session has ended before its worker joined.
   void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLongestIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  v1::NcclPair& PairLocked(const Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteState(const Session& session, const char* state) ABSL_LOCKS_EXCLUDED(pairs_mu_);
+  // Changes what Pairs tells of the worker of a session. Never waits for a device.
+  void Note(const Session& session, const std::function<void(v1::NcclPair&)>& change)
+      ABSL_LOCKS_EXCLUDED(pairs_mu_);
   Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -146,10 +149,13 @@ class NcclEndpoint {
   std::list<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   // The key is job and rank. The map has at most max_unjoined entries.
   std::map<std::pair<std::string, uint32_t>, Unjoined> unjoined_ ABSL_GUARDED_BY(mu_);
-  // Ordered by job and rank.
-  std::map<std::pair<std::string, uint32_t>, v1::NcclPair> pairs_ ABSL_GUARDED_BY(mu_);
   // Ids that nobody joined by.
   uint32_t num_unjoined_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // Taken after mu_, and for moments: shards describe themselves on their step thread.
+  mutable Mutex pairs_mu_;
+  // Ordered by job and rank.
+  std::map<std::pair<std::string, uint32_t>, v1::NcclPair> pairs_ ABSL_GUARDED_BY(pairs_mu_);
 
   // Destroyed before the sessions that it aborts.
   kernels::AbortQueue aborts_;

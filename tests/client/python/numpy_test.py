@@ -321,6 +321,12 @@ if what == "begin":
     worker = job.join(0)
 if what in ("join", "begin", "refresh"):
     os.kill(int(coordinator), signal.SIGSTOP)
+    # A thread that still runs might answer.
+    def stopped(thread):
+        with open(f"/proc/{coordinator}/task/{thread}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "T"
+    while not all(stopped(thread) for thread in os.listdir(f"/proc/{coordinator}/task")):
+        pass
 if what == "finish":
     worker = job.join(0)
     worker.load_weights(weights)

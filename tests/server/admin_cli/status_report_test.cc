@@ -96,7 +96,6 @@ TEST(StatusReportTest, ShowsTheNewestSnapshotAndWhyThereIsNoNewerOne) {
   EXPECT_NE(StatusText(status).find("snapshot: no space left"), std::string::npos);
 }
 
-// P18: "service turns read-only (Pull works), says why".
 TEST(StatusReportTest, ShowsWhatEachWorkerSentOverNccl) {
   v1::GetStatusResponse status;
   v1::ShardStatus& shard = *status.add_shards();
@@ -120,6 +119,7 @@ TEST(StatusReportTest, ShowsWhatEachWorkerSentOverNccl) {
       << StatusText(status);
 }
 
+// P18: "service turns read-only (Pull works), says why".
 TEST(StatusReportTest, TextSaysWhyAShardIsReadOnly) {
   v1::GetStatusResponse status = TwoShards();
   status.mutable_shards(0)->mutable_description()->mutable_journal()->set_read_only_reason(

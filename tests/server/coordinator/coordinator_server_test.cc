@@ -32,7 +32,7 @@ TEST(CoordinatorServerTest, FillsInTheDocumentedDefaults) {
   EXPECT_EQ(config->heartbeat_ms(), 100);
   EXPECT_EQ(config->takeover_ms(), 500);
   EXPECT_EQ(config->checkpoint_keep(), 3);
-  EXPECT_EQ(config->memory_bytes(), uint64_t{768} << 20);
+  EXPECT_EQ(config->memory_bytes(), uint64_t{1} << 30);
 }
 
 TEST(CoordinatorServerTest, RefusesABadConfigurationNamingTheField) {

@@ -73,6 +73,26 @@ TEST(GuardThreadTest, EndsNobodyIfATrimIsEnough) {
   EXPECT_TRUE(trimmed);
 }
 
+TEST(GuardThreadTest, TrimsMemoryThatStaysBelowTheMark) {
+  Mutex mu;
+  CondVar changed;
+  bool trimmed = false;
+  GuardThread::Options options;
+  options.most_bytes = 100 * kMiB;
+  options.resident_bytes = [] { return 97 * kMiB; };
+  options.connections = [] { return std::vector<ConnectionUse>(); };
+  options.cut = [](const std::vector<uint64_t>&) -> size_t { return 0; };
+  options.close = [](bool) {};
+  options.trim = [&] {
+    MutexLock lock(mu);
+    trimmed = true;
+    changed.NotifyAll();
+  };
+  GuardThread guard(std::move(options));
+  MutexLock lock(mu);
+  while (!trimmed) changed.WaitFor(mu, absl::Seconds(1));
+}
+
 TEST(ResidentBytesTest, IsThatOfThisProcess) {
   const uint64_t before = ResidentBytes();
   EXPECT_GT(before, kMiB);

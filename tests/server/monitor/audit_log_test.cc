@@ -99,6 +99,14 @@ TEST_F(AuditLogTest, GoesOnAfterAnotherProgramMovedTheFile) {
   EXPECT_EQ(Lines(path_ + ".1")[0]["act"], "first");
   ASSERT_EQ(Lines(path_).size(), 1u);
   EXPECT_EQ(Lines(path_)[0]["act"], "third");
+  // logrotate makes a new file at once.
+  log = *AuditLog::Open(path_);
+  std::filesystem::rename(path_, path_ + ".moved");
+  std::ofstream(path_).close();
+  log->Act("admin", "fourth", absl::OkStatus(), now_);
+  log.reset();
+  ASSERT_EQ(Lines(path_).size(), 1u);
+  EXPECT_EQ(Lines(path_)[0]["act"], "fourth");
 }
 
 TEST_F(AuditLogTest, NamesAFileThatItCannotWrite) {

@@ -279,16 +279,16 @@ void CoordinatorNode::Read(const coordinator::ReadRecord& read) {
 }
 
 // A unary call as well.
-void CoordinatorNode::Ask(int shard) {
+void CoordinatorNode::Ask(int shard, uint64_t round) {
   if (world_.now() < cut_off_until_ || world_.Lost()) return;
-  world_.queue().After(world_.Latency(), [this, shard, life = life_] {
+  world_.queue().After(world_.Latency(), [this, shard, round, life = life_] {
     if (!shards_[shard]->alive()) return;
     const absl::StatusOr<v1::DescribeShardResponse> answer = shards_[shard]->core().Describe("");
     if (!answer.ok()) return;
-    world_.queue().After(world_.Latency(), [this, shard, answer, life] {
+    world_.queue().After(world_.Latency(), [this, shard, round, answer, life] {
       if (life != life_) return;
-      Run([this, shard, answer] {
-        machine_->OnAwaited(shard, *answer);
+      Run([this, shard, round, answer] {
+        machine_->OnAwaited(shard, round, *answer);
         Drain();
       });
     });
@@ -332,7 +332,7 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   } else if (const auto* read = std::get_if<coordinator::ReadRecord>(&action)) {
     Read(*read);
   } else if (const auto* ask = std::get_if<coordinator::ReadAwaited>(&action)) {
-    Ask(ask->shard);
+    Ask(ask->shard, ask->round);
   } else if (const auto* finish = std::get_if<coordinator::FinishCheckpoint>(&action)) {
     world_.queue().After(world_.Between(absl::ZeroDuration(), kFinish),
                          [this, finish = *finish, life = life_] {

@@ -79,6 +79,7 @@ void MachineHarness::Drain() {
       reads_.push_back(read->position);
     } else if (auto* ask = std::get_if<ReadAwaited>(&action)) {
       asked_.push_back(ask->shard);
+      asked_round_ = ask->round;
     } else if (!std::holds_alternative<WakeAt>(action)) {
       std::visit(
           [this, &action](const auto& reply) {
@@ -384,7 +385,7 @@ void MachineHarness::Awaited(int shard, const std::vector<uint32_t>& ranks, uint
   v1::DescribeShardResponse description;
   description.mutable_state()->set_applied_position(position);
   for (const uint32_t rank : ranks) description.add_awaited_ranks(rank);
-  machine_.OnAwaited(shard, description);
+  machine_.OnAwaited(shard, asked_round_, description);
   Drain();
 }
 

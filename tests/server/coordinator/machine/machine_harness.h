@@ -139,6 +139,7 @@ class MachineHarness {
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
   std::vector<uint64_t> reads_;
   std::vector<int> asked_;
+  uint64_t asked_round_ = 0;
   std::vector<FinishCheckpoint> finished_;
   uint64_t attempt_ = 0;
   std::map<CallId, CoordinatorAction> replies_;

@@ -50,19 +50,34 @@ TEST_F(StepDeadlineTest, BlamesTheLowestRankOfAllShards) {
   EXPECT_EQ(deadline_.Owing(), std::nullopt);
 }
 
-TEST_F(StepDeadlineTest, AnotherRoundDoesNotResetTheTime) {
-  EXPECT_THAT(WaitInRound(absl::Seconds(6), {1}), IsEmpty());
+// The workers push once more, and need as long again.
+TEST_F(StepDeadlineTest, AnotherRoundBeginsTheTimeOfItsGradientsAnew) {
+  EXPECT_THAT(Wait(absl::Seconds(4), {1}), IsEmpty());
+  EXPECT_THAT(WaitInRound(absl::Seconds(5), {1}), IsEmpty());
   deadline_.OnRound();
-  EXPECT_THAT(WaitInRound(absl::Seconds(4), {1}), ElementsAre(1));
+  EXPECT_THAT(WaitInRound(absl::Seconds(5), {1}), IsEmpty());
+  // The time without a begin stays.
+  EXPECT_THAT(WaitInRound(absl::Seconds(1), {1}), ElementsAre(1));
+  deadline_.Reset();
+  EXPECT_THAT(WaitInRound(absl::Seconds(9), {1}), IsEmpty());
 }
 
-// A worker may restart. The rank that held the step before is still to blame for that time.
+// A worker may restart, and costs the others one round.
 TEST_F(StepDeadlineTest, OneRestartIsFree) {
   EXPECT_THAT(WaitInRound(absl::Seconds(9), {1}), IsEmpty());
   deadline_.OnRejoin(2);
   EXPECT_THAT(Wait(absl::Seconds(9), {2}), IsEmpty());
   deadline_.OnRound();
+  EXPECT_THAT(WaitInRound(absl::Seconds(9), {1}), IsEmpty());
   EXPECT_THAT(WaitInRound(absl::Seconds(1), {1}), ElementsAre(1));
+}
+
+TEST_F(StepDeadlineTest, ForgetsWhatAShardSaidLongAgo) {
+  deadline_.OnAwaited(0, {1});
+  WaitInRound(absl::Seconds(2), {});
+  EXPECT_EQ(deadline_.Owing(), 1u);
+  WaitInRound(absl::Milliseconds(100), {});
+  EXPECT_EQ(deadline_.Owing(), std::nullopt);
 }
 
 // Rank 2 lets nobody finish: each time that rank 1 pushes, it joins anew.
@@ -73,6 +88,13 @@ TEST_F(StepDeadlineTest, WhoeverEndsRoundsAgainAndAgainIsToBlameForThem) {
     deadline_.OnRound();
   }
   EXPECT_THAT(WaitInRound(absl::ZeroDuration(), {1}), ElementsAre(2));
+}
+
+TEST_F(StepDeadlineTest, AsksMoreOftenIfPatienceIsShort) {
+  deadline_.Tick(absl::Milliseconds(200), {}, /*in_round=*/true, absl::Seconds(2));
+  EXPECT_TRUE(deadline_.ShouldAsk());
+  deadline_.Tick(absl::Milliseconds(100), {}, /*in_round=*/true, absl::Seconds(2));
+  EXPECT_FALSE(deadline_.ShouldAsk());
 }
 
 TEST_F(StepDeadlineTest, AsksOnceASecondOfARound) {

@@ -338,6 +338,20 @@ TEST_F(StepSecondsTest, ALateAnswerOfAShardCountsForNothing) {
   EXPECT_EQ(NumPlanned(0), 1);
 }
 
+// Shard 0 named rank 0 before it voted; rank 1 never pushes to shard 1.
+TEST_F(StepSecondsTest, AShardThatHasVotedAccusesNobody) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  PassWithAwaited(absl::Seconds(2), {0, 1, 2});
+  machine_.Vote(0, *machine_.SentPlan(0));
+  for (int i = 0; i < 130; ++i) {
+    Pass(absl::Milliseconds(100));
+    machine_.Awaited(0, {0, 1, 2}, kAppliedPosition);
+    machine_.Awaited(1, {1}, kAppliedPosition);
+  }
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+}
+
 TEST_F(StepSecondsTest, FailSaysWhatTheStepWaitedFor) {
   TrainWithDeadline(v1::WORKER_LOSS_POLICY_FAIL);
   for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);

@@ -70,7 +70,7 @@ TEST_F(StatusPageTest, SearchesParameters) {
   EXPECT_THAT(Get("/parameters?q=("), HasSubstr("INVALID_ARGUMENT: name_regex"));
   EXPECT_THAT(Get("/parameters?first=x"), HasSubstr("page_token"));
   EXPECT_THAT(Get("/parameters.csv"), HasSubstr("parameter_id,name,route"));
-  EXPECT_EQ(metrics::StatusOf(Get("/parameters.csv?q=(")), 503);
+  EXPECT_EQ(metrics::StatusOf(Get("/parameters.csv?q=(")), 400);
   EXPECT_THAT(Get("/steps.csv?last=all"), HasSubstr("position,step,outcome"));
 }
 
@@ -79,8 +79,9 @@ TEST_F(StatusPageTest, DrawsTheHistoryOfAParameter) {
   EXPECT_THAT(Get("/parameters"), HasSubstr("href=\"/parameter?id=0\""));
   EXPECT_THAT(Get("/parameter?id=0"), HasSubstr("A sample every 10 steps"));
   EXPECT_THAT(Get("/parameter.csv?id=0"), HasSubstr("step,weight_norm"));
-  EXPECT_THAT(Get("/parameter?id=x"), HasSubstr("page_token"));
-  EXPECT_EQ(metrics::StatusOf(Get("/parameter.csv?id=99999")), 503);
+  EXPECT_THAT(Get("/parameter"), HasSubstr("id must be the number of a parameter"));
+  EXPECT_EQ(metrics::StatusOf(Get("/parameter.csv?id=x")), 400);
+  EXPECT_EQ(metrics::StatusOf(Get("/parameter.csv?id=99999")), 404);
 }
 
 TEST_F(StatusPageTest, SaysThatThereIsNoJob) {

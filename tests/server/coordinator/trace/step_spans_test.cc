@@ -16,6 +16,7 @@ v1::StepRecord Record(uint64_t position) {
   record.mutable_plan()->set_job("gpt");
   record.mutable_plan()->set_position(position);
   record.mutable_plan()->mutable_step()->set_step(position - 2);
+  record.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
   record.mutable_decision()->set_outcome(v1::OUTCOME_SKIP);
   record.mutable_decision()->set_loss(2.5);
   return record;
@@ -89,6 +90,12 @@ TEST_F(StepSpansTest, ArePartOfTheTrainersSpan) {
   const std::vector<TraceSpan> spans = Spans(parent);
   EXPECT_EQ(spans[0].trace_id(), parent.trace_id);
   EXPECT_EQ(spans[0].parent_span_id(), parent.span_id);
+}
+
+TEST_F(StepSpansTest, AreNoneOfTheInitialWeights) {
+  v1::StepRecord load = Record(9);
+  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  EXPECT_TRUE(SpansOf(load, History(9).phases(), std::nullopt, [] { return 1; }).empty());
 }
 
 TEST_F(StepSpansTest, AreNoneWithoutPhases) {

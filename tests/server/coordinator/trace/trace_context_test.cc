@@ -13,12 +13,13 @@ constexpr char kTrace[] = "0af7651916cd43dd8448eb211c80319c";
 constexpr char kSpan[] = "b7ad6b7169203331";
 
 TEST(TraceContextTest, ReadsBothIds) {
-  for (const std::string& ends : {"00-%-01", "00-%-00", "01-%-01-more"}) {
+  for (const std::string ends : {"00-%-01", "00-%-00", "01-%-01-more"}) {
     const std::string text = ends.substr(0, 3) + kTrace + "-" + kSpan + ends.substr(4);
     const std::optional<TraceContext> context = ParseTraceparent(text);
     ASSERT_TRUE(context.has_value()) << text;
     EXPECT_EQ(absl::BytesToHexString(context->trace_id), kTrace);
     EXPECT_EQ(absl::BytesToHexString(context->span_id), kSpan);
+    EXPECT_EQ(context->sampled, ends != "00-%-00");
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/server/coordinator/trace/trace_collector.h"
 
 namespace kaon::coordinator {
@@ -17,16 +19,14 @@ TEST(TraceSenderTest, SendsSpansInTheNameOfTheService) {
   ASSERT_EQ(requests.size(), 1u);
   EXPECT_EQ(requests[0].resource_spans(0).resource().attributes(0).ShortDebugString(),
             "key: \"service.name\" value { string_value: \"kaon\" }");
-  while (sender.num_sent() < 3) {
-  }
+  while (sender.num_sent() < 3) std::this_thread::yield();
   EXPECT_EQ(sender.num_lost(), 0u);
 }
 
 TEST(TraceSenderTest, LosesSpansWithoutACollectorAndDoesNotWait) {
   TraceSender sender("127.0.0.1:1", "kaon");
   for (int i = 0; i < 100; ++i) sender.Send(Spans(1));
-  while (sender.num_lost() < 100) {
-  }
+  while (sender.num_lost() < 100) std::this_thread::yield();
   EXPECT_EQ(sender.num_sent(), 0u);
 }
 

@@ -39,6 +39,7 @@ TEST(SampleSeriesTest, DropsEverySecondSampleWhenItIsFull) {
   SampleSeries series;
   for (uint64_t step = 1; step <= 2000; ++step) {
     if (series.IsDue(step)) series.Add({step}, 8);
+    EXPECT_LE(series.samples().capacity(), 8u);
   }
   EXPECT_LE(series.samples().size(), 8u);
   EXPECT_GE(series.samples().size(), 4u);
@@ -51,10 +52,14 @@ TEST(SampleSeriesTest, DropsEverySecondSampleWhenItIsFull) {
 TEST(SampleSeriesTest, ForgetsTheStepsThatAJobWentBackOver) {
   SampleSeries series;
   for (const uint64_t step : {1, 11, 21, 31}) series.Add({step}, 100);
-  EXPECT_FALSE(series.IsDue(32));
-  EXPECT_TRUE(series.IsDue(15));
-  series.Add({15}, 100);
-  EXPECT_EQ(StepsOf(series), (std::vector<uint64_t>{1, 11, 15}));
+  EXPECT_FALSE(series.IsDue(40));
+  series.GoBackTo(15);
+  EXPECT_EQ(StepsOf(series), (std::vector<uint64_t>{1, 11}));
+  EXPECT_FALSE(series.IsDue(20));
+  EXPECT_TRUE(series.IsDue(21));
+  series.GoBackTo(0);
+  EXPECT_TRUE(series.samples().empty());
+  EXPECT_TRUE(series.IsDue(1));
 }
 
 TEST(SampleSeriesTest, OfAllParametersFitTheirMemory) {

@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/state_codec.h"
 #include "proto/crc32c.h"
+#include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -48,6 +49,15 @@ TEST(TensorSliceTest, HasTheNewestCommittedWeights) {
   EXPECT_EQ(ValuesOf(*shard.core().Slice(Asking("weight", 5, 100))),
             std::vector<float>({weights[5]}));
   EXPECT_EQ(shard.core().Slice(Asking("momentum_buffer", 0, 6))->values().size(), 24u);
+}
+
+TEST(TensorSliceTest, HasNothingBeforeWeightsAreLoaded) {
+  DrivenShard shard;
+  shard.Promise(1);
+  shard.Plan(RegistrationPlan(1, 1));
+  shard.Decide(Applying(RegistrationPlan(1, 1)));
+  EXPECT_EQ(shard.core().Slice(Asking("weight", 0, 1)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(TensorSliceTest, RefusesWhatThereIsNotAndNamesWhatThereIs) {
