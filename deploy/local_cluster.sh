@@ -8,13 +8,20 @@
 
 local_cluster_usage() {
   cat <<'TEXT'
-Usage: deploy/local_cluster.sh start DIR [--shards N] [--workers N|any] [--binaries BIN]
-       deploy/local_cluster.sh run DIR [--shards N] [--workers N|any] [--binaries BIN]
+Usage: deploy/local_cluster.sh start DIR [OPTION]...
+       deploy/local_cluster.sh run DIR [OPTION]...
        deploy/local_cluster.sh stop DIR
 
-start   makes DIR with fresh certificates, starts the servers, waits until they serve, and leaves them running
+start   makes DIR with new certificates, starts the servers, waits until they serve, and leaves them running
 run     the same, but ends them when the standard input ends, and then exits
 stop    ends them
+
+  --shards N             number of shards (2)
+  --workers N|any        certificates for N ranks (2), or one for every rank
+  --checkpoint-dir PATH  where the servers keep checkpoints; made if it is not there (none)
+  --fresh                removes the weights of an earlier cluster in DIR, which is refused otherwise
+  --binaries BIN         where the programs are
+
 BIN is a bazel-bin of `bazel build //server/... //client/train:kaon-train`, or the bin/ of deploy/install.sh
 (default: this checkout's, or that of the installation which has this script).
 TEXT
@@ -245,7 +252,7 @@ cluster_show_logs() {
 
 local_cluster_main() {
   set -euo pipefail
-  local action=${1:-} dir=${2:-} shards=2 workers=2 binaries=
+  local action=${1:-} dir=${2:-} shards=2 workers=2 binaries= fresh=
   case "$action" in
     --help | -h) local_cluster_usage; return 0 ;;
     start | run | stop) ;;
@@ -261,6 +268,8 @@ local_cluster_main() {
       --shards) shards=${2:?}; shift 2 ;;
       --workers) workers=${2:?}; shift 2 ;;
       --binaries) binaries=${2:?}; shift 2 ;;
+      --checkpoint-dir) KAON_CHECKPOINT_DIR=$(realpath -m "${2:?}"); shift 2 ;;
+      --fresh) fresh=1; shift ;;
       *) local_cluster_usage >&2; return 2 ;;
     esac
   done
@@ -272,6 +281,11 @@ local_cluster_main() {
   cluster_find_binaries "$binaries"
   [ "$action" = run ] || KAON_CLUSTER_DETACHED=1
   cluster_claim "$dir"
+  if [ -z "$fresh" ] && compgen -G "$dir/shard-*/" >/dev/null; then
+    cluster_say "$dir has the weights of an earlier cluster; name another directory, or remove them by --fresh"
+    return 1
+  fi
+  [ -z "${KAON_CHECKPOINT_DIR:-}" ] || mkdir -p -m 700 "$KAON_CHECKPOINT_DIR"
   if ! cluster_start "$dir" "$shards" "$workers"; then
     cluster_show_logs "$dir"
     cluster_stop "$dir" || true

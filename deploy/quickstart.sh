@@ -17,8 +17,8 @@ Newton-Schulz updates as the trainer claims, and stops everything. No option is 
                    them again on what they left on the disk, and show that training ends in the same bits as an
                    undisturbed run of `kaon-train --local` (100 steps unless --steps is given; fails if training ends
                    before the three kills)
-  --dir DIR        keep certificates, logs and the servers' data in DIR (default: a private temporary directory,
-                   removed after success)
+  --dir DIR        keep certificates, logs and the servers' data in DIR, and remove those of an earlier run there first
+                   (default: a private temporary directory, removed after success)
   --keep-running   leave the servers running after training and say how to look at them and stop them
   --binaries BIN   use the programs of this bazel-bin instead of building
   --help           this text

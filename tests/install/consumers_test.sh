@@ -97,6 +97,12 @@ grep -qF "$kaon/lib/libkaon.so.${version%.*}, Kaon $version" "$work/doctor" &&
   grep -qF "$kaon/share/kaon/deploy/local_cluster.sh" "$work/doctor" &&
   grep -qE 'kaon-train: step 40, timeline 1, [0-9]+ parameters' "$work/doctor" || fail "doctor says: $(cat "$work/doctor")"
 "$cluster" stop "$work/cluster" || fail "the cluster did not stop"
+# Another start does not remove what was trained, unless it is asked to.
+if "$cluster" start "$work/cluster" 2>"$work/refusal"; then fail "a start removed the weights of an earlier cluster"; fi
+grep -q -- '--fresh' "$work/refusal" && [ -d "$work/cluster/shard-0" ] || fail "the refusal: $(cat "$work/refusal")"
+"$cluster" start "$work/cluster" --fresh --shards 1 --checkpoint-dir "$work/checkpoints" || fail "--fresh does not start"
+"$kaon/bin/kaonctl" --dir "$work/cluster" checkpoint list || fail "the cluster has no checkpoint directory"
+"$cluster" stop "$work/cluster" || fail "the second cluster did not stop"
 if ldd "$work/pkg_config_static" | grep kaon; then fail "a static trainer needs libkaon_client.so"; fi
 
 [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }

@@ -62,7 +62,7 @@ link_trainer() {
   local prefix=$1 cluster=$2
   inside env PKG_CONFIG_PATH="$prefix/lib/pkgconfig" \
     bash -c 'g++ -std=c++17 -o /tmp/trainer /tmp/trainer.cc $(pkg-config --cflags --libs kaon)'
-  inside "$prefix/share/kaon/deploy/local_cluster.sh" start "$cluster" --shards 2 --workers 1
+  inside "$prefix/share/kaon/deploy/local_cluster.sh" start "$cluster" --fresh --shards 2 --workers 1
   inside env LD_LIBRARY_PATH="$prefix/lib" /tmp/trainer "127.0.0.1:$(<"$root$cluster/coordinator.port")" "$cluster/tls"
   inside "$prefix/share/kaon/deploy/local_cluster.sh" stop "$cluster"
 }
@@ -89,7 +89,6 @@ cp "$work/packages/kaon-$version-linux-x86_64.tar.gz" "$root/root/"
 awk '/^```sh archive$/ { inside = 1; next } /^```/ { inside = 0 } inside' README.md >"$root/root/readme"
 [ "$(wc -l <"$root/root/readme")" -ge 7 ] || fail "README.md has no commands for the archive"
 SECONDS=0
-inside apt-get update -qq
 inside bash -c 'cd && DEBIAN_FRONTEND=noninteractive bash -euo pipefail readme' >"$work/log" 2>&1 || { cat "$work/log"; fail "README.md"; }
 grep -q '^SUMMARY {' "$work/log" || { cat "$work/log"; fail "the commands of README.md do not train"; }
 echo "README.md: trained on two shards after $SECONDS s"

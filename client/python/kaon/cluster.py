@@ -64,7 +64,7 @@ class LocalCluster:
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
         _claim(self.directory)
         self._kaonctl = program_in(binaries, "admin_cli/kaonctl")
-        command = [str(script), "run", str(self.directory), "--shards", str(shards), "--workers", "any", "--binaries",
+        command = [str(script), "run", str(self.directory), "--fresh", "--shards", str(shards), "--workers", "any", "--binaries",
                    str(binaries)]
         # Where its checkpoints are.
         self.checkpoint_dir = Path(os.environ.get("KAON_CHECKPOINT_DIR") or self.directory / "checkpoints")
