@@ -200,6 +200,8 @@ void StepMachine::Stand() {
 // Rule 6: "a refused coordinator refuses Join and Begin".
 void StepMachine::StepDown() {
   phase_ = Phase::kStandby;
+  // Another holder finds out by itself, and may train on in this timeline.
+  failure_ = {};
   election_.Refused();
   membership_.Reset(0);
   FailChanges(CheckHolder());

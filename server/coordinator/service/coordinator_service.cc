@@ -142,11 +142,15 @@ grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerContext* context,
                                                         const v1::BeginStepRequest* request,
                                                         v1::BeginStepResponse* response) {
-  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response,
-                                                              Noting(context, "BeginStep"));
-  absl::Status authorized = AuthorizeRank(*context, *request);
-  if (authorized.ok() && on_begin_) on_begin_(*request);
-  return Ask(loop_, loop_.NewCall(), std::move(authorized), &StepMachine::Begin, *request, answer);
+  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(
+      context, response,
+      [this, request, noting = Noting(context, "BeginStep")](const absl::Status& status) {
+        // A refused request may have any job, and any step.
+        if (status.ok() && on_begin_) on_begin_(*request);
+        noting(status);
+      });
+  return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Begin,
+             *request, answer);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CoordinatorService::AwaitStep(

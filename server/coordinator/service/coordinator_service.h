@@ -33,7 +33,7 @@ class CoordinatorService
   CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
       : loop_(loop), counts_(counts) {}
 
-  // Calls `on_begin` with every authorized BeginStep, on gRPC's threads. Call it before the server
+  // Calls `on_begin` with every BeginStep that is answered with OK. Call it before the server
   // starts.
   void OnBegin(std::function<void(const v1::BeginStepRequest&)> on_begin) {
     on_begin_ = std::move(on_begin);

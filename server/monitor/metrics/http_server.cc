@@ -1,3 +1,5 @@
+#include "server/monitor/metrics/http_server.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <glog/logging.h>
@@ -27,13 +29,14 @@
 #include "client/transport/loopback.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/monitor/metrics/http_server.h"
 
 namespace kaon::metrics {
 
 namespace {
 
 constexpr unsigned kMaxConnections = 64;
+// One peer that sends its headers byte by byte leaves the other half.
+constexpr unsigned kConnectionsOfAddress = 32;
 // Leaves room for a scrape while pages are open.
 constexpr int kMaxStreams = 24;
 // Bounds the request line, its headers, and buffers of the response.
@@ -241,6 +244,7 @@ absl::Status HttpServer::Run() {
   if (listening < 0) return Refused(options_.address, std::strerror(errno));
   daemon_ = MHD_start_daemon(flags, 0, nullptr, nullptr, OnRequest, this, MHD_OPTION_LISTEN_SOCKET,
                              listening, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+                             MHD_OPTION_PER_IP_CONNECTION_LIMIT, kConnectionsOfAddress,
                              MHD_OPTION_CONNECTION_TIMEOUT, kSilenceSeconds,
                              MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_ARRAY,
                              more.data(), MHD_OPTION_END);

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
 
@@ -235,6 +236,23 @@ TEST_F(WorkerLossTest, FailStopsTheJobNamingTheRank) {
   machine_.machine().OnShardConnected(0);
   for (int i = 0; i < machine_.num_shards(); ++i) machine_.State(i, state);
   EXPECT_EQ(machine_.phase(), "stopped: FAILED_PRECONDITION: " + why);
+}
+
+// The other holder saw the rank come back, and trained on in the same timeline.
+TEST_F(WorkerLossTest, ALossIsForgottenOnceAnotherHolds) {
+  Train(v1::WORKER_LOSS_POLICY_FAIL);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  const v1::StepRecord record = machine_.VoteAndApply();
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 2);
+  Die(1);
+  Pass(kPatience + absl::Milliseconds(100));
+  ASSERT_THAT(machine_.phase(), HasSubstr("stopped"));
+  v1::Ballot higher = machine_.ballot();
+  higher.set_counter(higher.counter() + 1);
+  machine_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
+  machine_.Hold(StateAt(machine_, record), higher);
+  EXPECT_THAT(machine_.phase(), Not(HasSubstr("stopped")));
+  EXPECT_TRUE(machine_.Join(1, 500).ok());
 }
 
 // Ranks that are heard all the time, and the step waits for them nevertheless.

@@ -2,6 +2,7 @@
 // collector.
 #include "server/coordinator/trace/step_tracer.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/escaping.h"
 #include "client/kaon/client.h"
+#include "kaon/v1/coordinator.grpc.pb.h"
 #include "tests/server/coordinator/trace/trace_collector.h"
 #include "tests/testing/in_process_cluster.h"
 
@@ -19,6 +21,20 @@ namespace {
 
 constexpr char kTrace[] = "0af7651916cd43dd8448eb211c80319c";
 constexpr char kSpan[] = "b7ad6b7169203331";
+
+// Asks to begin a step as a rank that never joined.
+absl::StatusCode BeginUnjoined(const testing::InProcessCluster& cluster, uint64_t step) {
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  v1::BeginStepRequest request;
+  request.set_job("traced");
+  request.set_step(step);
+  request.set_token_weight(1);
+  request.set_traceparent(std::string("00-") + kTrace + "-" + kSpan + "-01");
+  grpc::ClientContext context;
+  v1::BeginStepResponse response;
+  return static_cast<absl::StatusCode>(stub->BeginStep(&context, request, &response).error_code());
+}
 
 // Trains steps 1 .. n; the second one is a part of the trainer's span.
 void Train(testing::InProcessCluster& cluster, uint64_t n) {
@@ -48,6 +64,10 @@ void Train(testing::InProcessCluster& cluster, uint64_t n) {
   for (uint64_t step = 1; step <= n; ++step) {
     BeginOptions begin;
     begin.step = step;
+    // What is refused has no say in the trace.
+    if (step == 3) {
+      EXPECT_NE(BeginUnjoined(cluster, step), absl::StatusCode::kOk);
+    }
     if (step == 2) begin.traceparent = std::string("00-") + kTrace + "-" + kSpan + "-01";
     ASSERT_TRUE(worker.RunStep(begin, pushed, 0.5, weights).value().applied);
   }

@@ -16,7 +16,13 @@ namespace kaon::metrics {
 // A connection; it ends with the object.
 class HttpConnection {
  public:
-  explicit HttpConnection(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // `from` is the loopback address that the server sees.
+  explicit HttpConnection(int port, const std::string& from = "127.0.0.1")
+      : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in own = {};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = inet_addr(from.c_str());
+    bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof(own));
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));

@@ -151,6 +151,18 @@ TEST_F(HttpServerTest, BoundsConnections) {
   }
 }
 
+TEST_F(HttpServerTest, OneAddressLeavesConnectionsToOthers) {
+  std::vector<std::unique_ptr<HttpConnection>> slow;
+  for (int i = 0; i < 80; ++i) {
+    slow.push_back(std::make_unique<HttpConnection>(server_->port()));
+    slow.back()->Send("GET /metrics HTTP/1.1\r\nX: ");
+  }
+  EXPECT_EQ(slow.back()->ReadUntil(""), "");
+  HttpConnection other(server_->port(), "127.0.0.2");
+  other.Send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(StatusOf(other.ReadUntil("")), 200);
+}
+
 TEST_F(HttpServerTest, StreamsUntilItStops) {
   HttpConnection connection(server_->port());
   connection.Send("GET /events HTTP/1.1\r\nHost: localhost\r\n" + bearer_ + "\r\n");
