@@ -15,14 +15,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/transport/openssl_types.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/auth/openssl_types.h"
 
 namespace kaon::auth {
 
 namespace {
+
+using client::Bio;
+using client::BioOf;
+using client::Certificate;
+using client::ErrorMark;
+using client::RevocationList;
 
 // A CRL of a million certificates has 40 MB.
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
