@@ -189,30 +189,41 @@ cluster_start() {
   cluster_wait_port "$dir" coordinator && cluster_wait_serving "$dir"
 }
 
-# cluster_stop DIR: the coordinator first, so that it does not report shards that go; a server that is still there after
-# KAON_STOP_SECONDS (40), in which a shard takes a last snapshot, is killed, which is an error.
-cluster_stop() {
-  local dir=$1 file name pid deadline failed=0 patience=${KAON_STOP_SECONDS:-40}
-  for file in "$dir"/coordinator.pid "$dir"/shard-*.pid; do
-    [ -e "$file" ] || continue
-    name=$(basename "$file" .pid)
-    pid=$(cat "$file")
-    if cluster_alive "$dir" "$name"; then
-      kill -TERM "$pid" 2>/dev/null || true
-      deadline=$((SECONDS + patience))
-      while cluster_alive "$dir" "$name"; do
-        if [ $SECONDS -ge $deadline ]; then
-          cluster_say "$name (pid $pid) did not stop within $patience s; killing it"
-          kill -KILL "$pid" 2>/dev/null || true
-          failed=1
-          break
-        fi
-        sleep 0.05
-      done
-    fi
-    wait "$pid" 2>/dev/null || true
-    rm -f "$file"
+# cluster_end DIR NAME...: ends these servers concurrently. One that is still there after KAON_STOP_SECONDS (40) is killed,
+# which is an error. A shard ends within 22 s (docs/design/operations.md).
+cluster_end() {
+  local dir=$1 name pid deadline failed=0 patience=${KAON_STOP_SECONDS:-40}
+  shift
+  for name; do
+    if cluster_alive "$dir" "$name"; then kill -TERM "$(cat "$dir/$name.pid")" 2>/dev/null || true; fi
   done
+  deadline=$((SECONDS + patience))
+  for name; do
+    [ -e "$dir/$name.pid" ] || continue
+    pid=$(cat "$dir/$name.pid")
+    while cluster_alive "$dir" "$name"; do
+      if [ $SECONDS -ge $deadline ]; then
+        cluster_say "$name (pid $pid) did not stop within $patience s; killing it"
+        kill -KILL "$pid" 2>/dev/null || true
+        failed=1
+        break
+      fi
+      sleep 0.05
+    done
+    wait "$pid" 2>/dev/null || true
+    rm -f "$dir/$name.pid"
+  done
+  return $failed
+}
+
+# cluster_stop DIR: ends the coordinator first, so that it does not report shards that go, and then all shards.
+cluster_stop() {
+  local dir=$1 file failed=0 shards=()
+  for file in "$dir"/shard-*.pid; do
+    [ ! -e "$file" ] || shards+=("$(basename "$file" .pid)")
+  done
+  cluster_end "$dir" coordinator || failed=1
+  cluster_end "$dir" "${shards[@]}" || failed=1
   return $failed
 }
 

@@ -1,8 +1,5 @@
 #include "client/transport/certificate_check.h"
 
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/transport/certificate_files.h"
+#include "client/transport/openssl_types.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -23,29 +21,10 @@ namespace {
 
 constexpr absl::Duration kWarnBefore = absl::Hours(24 * 30);
 
-template <auto kFree>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-
-using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
 using Store = std::unique_ptr<X509_STORE, Free<X509_STORE_free>>;
 using Verification = std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>>;
 using Time = std::unique_ptr<ASN1_TIME, Free<ASN1_TIME_free>>;
-
-// While it lives, collects OpenSSL's errors of the calling thread; removes them from the queue at
-// the end.
-class ErrorMark {
- public:
-  ErrorMark() { ERR_set_mark(); }
-  ~ErrorMark() { ERR_pop_to_mark(); }
-};
 
 absl::Status Fault(absl::string_view file, const std::string& path, absl::string_view fault) {
   return absl::FailedPreconditionError(absl::StrCat("tls ", file, " file '", path, "' ", fault));
@@ -56,7 +35,7 @@ absl::StatusOr<Bio> Open(absl::string_view what, const std::string& path, std::s
   std::ostringstream contents;
   contents << std::ifstream(path).rdbuf();
   text = contents.str();
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  return BioOf(text);
 }
 
 absl::StatusOr<std::vector<Certificate>> ReadCertificates(absl::string_view what,

@@ -8,7 +8,7 @@ bool IsOffline(Command command) {
          command == Command::kVersion || command == Command::kPreflightOffline;
 }
 
-bool IsReadOnly(Command command) {
+bool ChangesNothing(Command command) {
   switch (command) {
     case Command::kGroupSet:
     case Command::kJobDelete:
@@ -19,9 +19,8 @@ bool IsReadOnly(Command command) {
     case Command::kCheckpointRestore:
     case Command::kShardDrain:
     case Command::kLogSet:
-    // Only an admin may read a configuration.
-    case Command::kConfig:
       return false;
+    case Command::kConfig:
     case Command::kStatus:
     case Command::kStatusEvents:
     case Command::kEventsWatch:
@@ -53,6 +52,8 @@ bool IsReadOnly(Command command) {
   }
   return true;
 }
+
+bool IsAReaders(Command command) { return ChangesNothing(command) && command != Command::kConfig; }
 
 bool RepeatsByItself(Command command) {
   return command == Command::kTop || command == Command::kEventsWatch ||

@@ -45,8 +45,11 @@ enum class Command {
   kVersion
 };
 
-// Returns whether the command changes nothing, so that a reader may run it.
-bool IsReadOnly(Command command);
+// Returns whether the command changes nothing, so that it may be repeated.
+bool ChangesNothing(Command command);
+
+// Returns whether a reader may run the command. It changes nothing then.
+bool IsAReaders(Command command);
 
 // Returns whether the command repeats by itself, so that --watch may not repeat it.
 bool RepeatsByItself(Command command);

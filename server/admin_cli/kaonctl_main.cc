@@ -152,10 +152,10 @@ absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
 
 absl::Status AllBackendsSeen(const BackendFacts& facts) { return AllShardsSeen(facts.status); }
 
-// Any role may ask for health, and a reader for everything that changes nothing.
+// Any role may ask for health, and a reader for most of what changes nothing.
 absl::Status CheckFiles(const Options& options) {
   std::vector<proto::Role> roles = {proto::Role::kAdmin};
-  if (IsReadOnly(options.command)) roles.push_back(proto::Role::kReader);
+  if (IsAReaders(options.command)) roles.push_back(proto::Role::kReader);
   if (options.command == Command::kHealth) roles = client::AllRoles();
   const client::CertificateUse use = {.roles = roles, .calls = true};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(options.tls, use));
@@ -382,7 +382,7 @@ int Run(const Options& options) {
     return Fail(options, confirmed);
   }
   const AdminCalls calls(options);
-  return IsReadOnly(options.command) ? RunQuery(options, calls) : RunAct(options, calls);
+  return IsAReaders(options.command) ? RunQuery(options, calls) : RunAct(options, calls);
 }
 
 int RunOrWatch(const Options& options) {

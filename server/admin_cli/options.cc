@@ -360,7 +360,7 @@ absl::Status Resolve(Typed& typed) {
     options.command = Command::kPreflightOffline;
   }
   if (options.watch_seconds.has_value() &&
-      (!IsReadOnly(options.command) || RepeatsByItself(options.command))) {
+      (!ChangesNothing(options.command) || RepeatsByItself(options.command))) {
     return absl::InvalidArgumentError(
         "--watch repeats only commands that change nothing and end by themselves");
   }

@@ -6,11 +6,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "server/auth/openssl_types.h"
+#include "client/transport/openssl_types.h"
 
 namespace kaon::auth {
 
 namespace {
+
+using client::BioOf;
+using client::Certificate;
+using client::ErrorMark;
+using client::Names;
 
 std::string UriOf(X509* certificate) {
   const Names names(static_cast<GENERAL_NAMES*>(
@@ -33,6 +38,13 @@ absl::Time TimeOf(const ASN1_TIME* time) {
 }
 
 }  // namespace
+
+std::string DerOf(const X509_NAME* name) {
+  const unsigned char* bytes = nullptr;
+  size_t size = 0;
+  if (X509_NAME_get0_der(name, &bytes, &size) != 1) return "";
+  return std::string(reinterpret_cast<const char*>(bytes), size);
+}
 
 std::string SerialOf(const ASN1_INTEGER* serial) {
   std::string digits;

@@ -3,6 +3,8 @@
 #ifndef KAON_SERVER_AUTH_PEER_CERTIFICATE_H_
 #define KAON_SERVER_AUTH_PEER_CERTIFICATE_H_
 
+#include <openssl/types.h>
+
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,6 +25,12 @@ struct PeerCertificate {
 
 // Parses the first certificate of a PEM text. INVALID_ARGUMENT if there is none.
 absl::StatusOr<PeerCertificate> ParseCertificate(absl::string_view pem);
+
+// Returns the name in DER.
+std::string DerOf(const X509_NAME* name);
+
+// Returns upper-case hexadecimal digits without leading zeros; "0" for zero.
+std::string SerialOf(const ASN1_INTEGER* serial);
 
 }  // namespace kaon::auth
 

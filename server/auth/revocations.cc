@@ -15,14 +15,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client/transport/openssl_types.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/auth/openssl_types.h"
 
 namespace kaon::auth {
 
 namespace {
+
+using client::Bio;
+using client::BioOf;
+using client::Certificate;
+using client::ErrorMark;
+using client::RevocationList;
 
 // A CRL of a million certificates has 40 MB.
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
@@ -189,6 +195,12 @@ absl::StatusOr<Revocations> Revocations::ReadRevoked(const v1::TlsConfig& tls) {
   if (tls.crl_dir().empty()) return revoked;
   KAON_ASSIGN_OR_RETURN(const Cas cas, ReadCas(tls.ca_file()));
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(tls.crl_dir()));
+  if (files.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "tls crl_dir '", tls.crl_dir(),
+        "' has no file: is its disk mounted? A CA that revoked nobody has an empty list; to do "
+        "without lists, remove crl_dir"));
+  }
   for (const std::string& path : files) {
     KAON_ASSIGN_OR_RETURN(const std::string text, ReadFile("crl_dir's file", path));
     KAON_RETURN_IF_ERROR(ReadLists(path, text, cas, [&](std::string issuer, std::string serial) {

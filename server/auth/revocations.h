@@ -26,7 +26,7 @@ class Revocations {
   static absl::StatusOr<Revocations> ReadDenied(const v1::TlsConfig& tls,
                                                 const std::string& domain);
   // Reads the CRLs in PEM of the directory, if it is named. Each is complete, and signed by a CA of
-  // tls.ca_file. Errors as above, by file.
+  // tls.ca_file. Errors as above, by file. It returns FAILED_PRECONDITION if there is none.
   static absl::StatusOr<Revocations> ReadRevoked(const v1::TlsConfig& tls);
   // Return a text that differs once a file that is read for the list differs, or may be read by
   // others.

@@ -282,10 +282,9 @@ absl::Status CoordinatorServer::Listen() {
   builder.SetResourceQuota(quota);
   KAON_ASSIGN_OR_RETURN(
       listener_, listener::AddSecuredPort(builder, config_.tls(), config_.listen(), counts_));
-  listener_->SetRawMethods({"/kaon.v1.Coordinator/AwaitStep"});
-  builder.RegisterService(coordinator_service_.get());
-  builder.RegisterService(admin_service_.get());
-  builder.RegisterService(process_service_.get());
+  listener_->AddService(builder, *coordinator_service_, v1::Coordinator::service_full_name());
+  listener_->AddService(builder, *admin_service_, v1::Admin::service_full_name());
+  listener_->AddService(builder, *process_service_, v1::ServerProcess::service_full_name());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
   // Before the first call: Client::Connect takes a server without them for another one.

@@ -120,11 +120,15 @@ void MachineLoop::Submit(CallId call, Request request, Sink sink) {
   if (!posted.ok()) sink(AwaitFailed{call, posted, ""});
 }
 
-void MachineLoop::Cancel(CallId call) {
-  PostAlways([this, call](StepMachine& machine, absl::Time) {
+void MachineLoop::End(CallId call, const absl::Status& why) {
+  PostAlways([this, call, why](StepMachine& machine, absl::Time) {
     machine.CancelCall(call);
-    ToSink(call, true, AwaitFailed{call, absl::CancelledError("cancelled by the caller"), ""});
+    ToSink(call, true, AwaitFailed{call, why, ""});
   });
+}
+
+void MachineLoop::Cancel(CallId call) {
+  End(call, absl::CancelledError("cancelled by the caller"));
 }
 
 void MachineLoop::Run() {

@@ -72,6 +72,8 @@ class MachineLoop {
   // Posts `request`. `sink` receives exactly one final action. If Post fails, `sink` gets that
   // error on the caller's thread.
   void Submit(CallId call, Request request, Sink sink);
+  // Ends the call with `why` if it is still open.
+  void End(CallId call, const absl::Status& why);
   // Ends the call with CANCELLED if it is still open, because its caller is gone.
   void Cancel(CallId call);
 

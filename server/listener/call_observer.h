@@ -3,10 +3,13 @@
 #ifndef KAON_SERVER_LISTENER_CALL_OBSERVER_H_
 #define KAON_SERVER_LISTENER_CALL_OBSERVER_H_
 
+#include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/server_interceptor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "server/listener/call_counts.h"
 
@@ -21,6 +24,10 @@ class CallObserver : public grpc::experimental::Interceptor {
     kProtobuf,
     kByteBuffer,
   };
+
+  // Returns the form of each method of the service, by its name /package.Service/Method.
+  // `full_name` is that of the service, as generated code has it.
+  static std::map<std::string, Messages> FormsOf(grpc::Service& service, const char* full_name);
 
   // With `streams`, the handler takes messages one after the other, and each counts at once. Other
   // handlers may keep their message until the call ends, so it counts then.

@@ -47,29 +47,7 @@ GuardThread::GuardThread(Options options)
       guard_(options_.most_bytes),
       between_trims_(kBetweenTrims),
       near_trim_(kBetweenNearTrims),
-      thread_([this] { Run(); }) {}
-
-GuardThread::~GuardThread() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-    stop_.NotifyAll();
-  }
-  thread_.join();
-}
-
-void GuardThread::Run() {
-  absl::Duration wait = kCalm;
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const absl::Time next = SteadyNow() + wait;
-      while (!stopped_ && SteadyNow() < next) stop_.WaitFor(mu_, next - SteadyNow());
-      if (stopped_) return;
-    }
-    wait = Look(SteadyNow());
-  }
-}
+      thread_(kCalm, [this] { return Look(SteadyNow()); }) {}
 
 absl::Duration GuardThread::Look(absl::Time now) {
   uint64_t resident = options_.resident_bytes();

@@ -6,13 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
-#include "kernels/mutex.h"
 #include "server/listener/memory_guard.h"
+#include "server/listener/repeating_thread.h"
 
 namespace kaon::listener {
 
@@ -35,10 +33,8 @@ class GuardThread {
   };
 
   explicit GuardThread(Options options);
-  ~GuardThread();
 
  private:
-  void Run();
   // Looks once. Returns the time until the next look.
   absl::Duration Look(absl::Time now);
 
@@ -55,10 +51,8 @@ class GuardThread {
   // A burst is over by then.
   absl::Time last_trim_ = absl::InfiniteFuture();
 
-  Mutex mu_;
-  CondVar stop_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // Last member: it uses everything above.
+  RepeatingThread thread_;
 };
 
 }  // namespace kaon::listener

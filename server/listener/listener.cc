@@ -22,14 +22,12 @@
 #include <utility>
 
 #include "absl/base/config.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/transport/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
-#include "server/listener/call_observer.h"
 #include "server/listener/port_owner.h"
 #include "server/monitor/wall_clock.h"
 
@@ -47,8 +45,6 @@ constexpr absl::Duration kPause = absl::Milliseconds(10);
 // Fewer descriptors for connections make no useful service; more bring no benefit.
 constexpr size_t kMinDescriptors = 8;
 constexpr size_t kMaxDescriptors = 1 << 20;
-// Our services.
-constexpr char kServices[] = "/kaon.v1.";
 
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_MEMORY_SANITIZER) || \
     defined(ABSL_HAVE_THREAD_SANITIZER)
@@ -215,12 +211,9 @@ class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFacto
     listener_.table_->MarkKnown(name, identity, std::move(certificate));
   }
 
-  // The services of gRPC itself have messages of any form, and small ones.
   CallObserver::Messages MessagesOf(absl::string_view method) const {
-    if (!absl::StartsWith(method, kServices)) return CallObserver::Messages::kUnknown;
-    return listener_.raw_methods_.count(std::string(method)) > 0
-               ? CallObserver::Messages::kByteBuffer
-               : CallObserver::Messages::kProtobuf;
+    const auto form = listener_.forms_.find(std::string(method));
+    return form == listener_.forms_.end() ? CallObserver::Messages::kUnknown : form->second;
   }
 
   Listener& listener_;
@@ -250,6 +243,12 @@ Listener::~Listener() { Stop(); }
 size_t Listener::num_unknown() const {
   MutexLock lock(mu_);
   return table_.has_value() ? table_->num_unknown() : 0;
+}
+
+void Listener::AddService(grpc::ServerBuilder& builder, grpc::Service& service,
+                          const char* full_name) {
+  forms_.merge(CallObserver::FormsOf(service, full_name));
+  builder.RegisterService(&service);
 }
 
 void Listener::AddTo(grpc::ServerBuilder& builder,

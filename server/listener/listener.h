@@ -12,9 +12,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +26,7 @@
 #include "kernels/mutex.h"
 #include "proto/descriptor.h"
 #include "server/auth/peer_policy.h"
+#include "server/listener/call_observer.h"
 #include "server/listener/connection_table.h"
 #include "server/listener/guard_thread.h"
 #include "server/listener/listener_watchdog.h"
@@ -55,9 +56,9 @@ class Listener {
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials,
              std::shared_ptr<auth::PeerPolicy> policy);
 
-  // Names the methods whose handlers get messages as grpc::ByteBuffer, as /package.Service/Method.
-  // All other methods of our services must get protobuf messages. Call it before the server starts.
-  void SetRawMethods(std::set<std::string> methods) { raw_methods_ = std::move(methods); }
+  // Registers a service of that full name, and counts the bytes that its handlers take. Those of
+  // other services are not counted.
+  void AddService(grpc::ServerBuilder& builder, grpc::Service& service, const char* full_name);
 
   // Begins to accept; call it once the server is started. Keeps `reserve` descriptors, in addition
   // to those open now, for files and outgoing connections. `tls` tells the watchdog whether the
@@ -95,7 +96,8 @@ class Listener {
   monitor::EventCounts& counts_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::shared_ptr<auth::PeerPolicy> policy_;
-  std::set<std::string> raw_methods_;
+  // The form of each method. Constant once the server has started.
+  std::map<std::string, CallObserver::Messages> forms_;
 
   mutable Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -89,37 +89,22 @@ absl::Status ProbePort(const sockaddr_storage& address, bool tls, absl::Duration
 }
 
 ListenerWatchdog::ListenerWatchdog(Options options)
-    : options_(std::move(options)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), thread_(options_.interval, [this] { return Look(); }) {}
 
-ListenerWatchdog::~ListenerWatchdog() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-    stop_.NotifyAll();
+absl::Duration ListenerWatchdog::Look() {
+  const absl::Status answered = ProbePort(options_.address, options_.tls, options_.timeout);
+  failures_ = answered.ok() ? 0 : failures_ + 1;
+  if (failures_ < options_.failures) return options_.interval;
+  const std::string reason =
+      absl::StrCat("the port has not answered ", failures_, " times in a row (", answered.message(),
+                   "): this process ends, to be started again");
+  if (options_.on_deaf) {
+    options_.on_deaf(reason);
+    return absl::InfiniteDuration();
   }
-  thread_.join();
-}
-
-void ListenerWatchdog::Run() {
-  int failures = 0;
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const absl::Time next = SteadyNow() + options_.interval;
-      while (!stopped_ && SteadyNow() < next) stop_.WaitFor(mu_, next - SteadyNow());
-      if (stopped_) return;
-    }
-    const absl::Status answered = ProbePort(options_.address, options_.tls, options_.timeout);
-    failures = answered.ok() ? 0 : failures + 1;
-    if (failures < options_.failures) continue;
-    const std::string reason =
-        absl::StrCat("the port has not answered ", failures, " times in a row (",
-                     answered.message(), "): this process ends, to be started again");
-    if (options_.on_deaf) return options_.on_deaf(reason);
-    LOG(ERROR) << reason;
-    // Hanging threads must not keep the process alive.
-    std::_Exit(1);
-  }
+  LOG(ERROR) << reason;
+  // Hanging threads must not keep the process alive.
+  std::_Exit(1);
 }
 
 }  // namespace kaon::listener

@@ -9,12 +9,10 @@
 
 #include <functional>
 #include <string>
-#include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/mutex.h"
+#include "server/listener/repeating_thread.h"
 
 namespace kaon::listener {
 
@@ -37,16 +35,15 @@ class ListenerWatchdog {
   };
 
   explicit ListenerWatchdog(Options options);
-  ~ListenerWatchdog();
 
  private:
-  void Run();
+  // Looks once. Returns the time until the next look.
+  absl::Duration Look();
 
   const Options options_;
-  Mutex mu_;
-  CondVar stop_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  int failures_ = 0;
+  // Last member: it uses everything above.
+  RepeatingThread thread_;
 };
 
 }  // namespace kaon::listener

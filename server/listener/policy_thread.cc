@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "kernels/steady_clock.h"
 
 namespace kaon::listener {
 
@@ -17,30 +16,9 @@ constexpr absl::Duration kInterval = absl::Milliseconds(500);
 }  // namespace
 
 PolicyThread::PolicyThread(Options options)
-    : options_(std::move(options)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), thread_(kInterval, [this] { return Look(); }) {}
 
-PolicyThread::~PolicyThread() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-    stop_.NotifyAll();
-  }
-  thread_.join();
-}
-
-void PolicyThread::Run() {
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const absl::Time next = SteadyNow() + kInterval;
-      while (!stopped_ && SteadyNow() < next) stop_.WaitFor(mu_, next - SteadyNow());
-      if (stopped_) return;
-    }
-    Look();
-  }
-}
-
-void PolicyThread::Look() {
+absl::Duration PolicyThread::Look() {
   options_.policy->Refresh();
   const absl::Time now = options_.now();
   // Many connections share a certificate, and PeerPolicy shares what it has parsed.
@@ -56,6 +34,7 @@ void PolicyThread::Look() {
     if (!found->second.ok()) refused.push_back(connection.id);
   }
   if (!refused.empty()) options_.end(refused);
+  return kInterval;
 }
 
 }  // namespace kaon::listener

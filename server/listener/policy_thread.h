@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/mutex.h"
 #include "server/auth/peer_policy.h"
 #include "server/listener/connection_table.h"
+#include "server/listener/repeating_thread.h"
 
 namespace kaon::listener {
 
@@ -30,17 +29,14 @@ class PolicyThread {
   };
 
   explicit PolicyThread(Options options);
-  ~PolicyThread();
 
  private:
-  void Run();
-  void Look();
+  // Looks once. Returns the time until the next look.
+  absl::Duration Look();
 
   const Options options_;
-  Mutex mu_;
-  CondVar stop_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // Last member: it uses everything above.
+  RepeatingThread thread_;
 };
 
 }  // namespace kaon::listener

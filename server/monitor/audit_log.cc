@@ -41,39 +41,49 @@ AuditLog::~AuditLog() {
 }
 
 absl::Status AuditLog::OpenFile() {
-  file_ = proto::Descriptor(
+  proto::Descriptor file(
       open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat facts;
-  if (!file_.valid() || fstat(file_.get(), &facts) != 0) {
+  if (!file.valid() || fstat(file.get(), &facts) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("audit_file '", path_, "' cannot be written: ", std::strerror(errno)));
   }
+  file_ = std::move(file);
   file_bytes_ = facts.st_size;
   file_inode_ = facts.st_ino;
   return absl::OkStatus();
 }
 
 absl::Status AuditLog::Rotate() {
-  for (int number = limits_.old_files - 1; number > 0; --number) {
-    // The first ones may not exist yet.
-    std::rename(absl::StrCat(path_, ".", number).c_str(),
-                absl::StrCat(path_, ".", number + 1).c_str());
-  }
-  if (std::rename(path_.c_str(), absl::StrCat(path_, ".1").c_str()) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot be renamed: ", std::strerror(errno)));
+  const auto name = [this](int number) {
+    return number == 0 ? path_ : absl::StrCat(path_, ".", number);
+  };
+  // After an earlier error a number may be free. Files with a higher one stay.
+  int last = 1;
+  while (last < limits_.old_files && access(name(last).c_str(), F_OK) == 0) ++last;
+  for (int number = last - 1; number >= 0; --number) {
+    if (std::rename(name(number).c_str(), name(number + 1).c_str()) == 0) continue;
+    return absl::UnavailableError(absl::StrCat("'", name(number), "' cannot become '",
+                                               name(number + 1), "': ", std::strerror(errno)));
   }
   return OpenFile();
 }
 
-absl::Status AuditLog::Write(const std::string& line) {
+absl::Status AuditLog::MakeRoom(size_t bytes) {
   struct stat facts;
-  // Another program may have moved the file, or an earlier line found no descriptor.
-  if (!file_.valid() || stat(path_.c_str(), &facts) != 0 || facts.st_ino != file_inode_) {
+  if (stat(path_.c_str(), &facts) != 0 || facts.st_ino != file_inode_) {
     KAON_RETURN_IF_ERROR(OpenFile());
   }
-  if (file_bytes_ > 0 && file_bytes_ + line.size() > limits_.file_bytes) {
-    KAON_RETURN_IF_ERROR(Rotate());
-  }
+  if (file_bytes_ == 0 || file_bytes_ + bytes <= limits_.file_bytes) return absl::OkStatus();
+  return Rotate();
+}
+
+absl::Status AuditLog::Write(const std::string& line) {
+  const absl::Status room = MakeRoom(line.size());
+  LOG_IF(ERROR, !room.ok() && !overdue_)
+      << "audit file " << path_
+      << " grows beyond its bound, or goes on where it was moved: " << room;
+  overdue_ = !room.ok();
   const ssize_t written = write(file_.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) {
     file_bytes_ += line.size();

@@ -58,8 +58,12 @@ class AuditLog {
   void Run();
   // These run on the thread, or before it starts. A full disk loses lines, never a call; the log
   // says so.
+  // Opens the file at path_. An error leaves the earlier one open.
   absl::Status OpenFile();
+  // Gives the file the name of an old one and opens another. An error loses no line.
   absl::Status Rotate();
+  // Opens another file if a program moved this one, or it has no room for so many bytes.
+  absl::Status MakeRoom(size_t bytes);
   absl::Status Write(const std::string& line);
 
   const std::string path_;
@@ -67,6 +71,8 @@ class AuditLog {
   proto::Descriptor file_;
   uint64_t file_bytes_ = 0;
   uint64_t file_inode_ = 0;
+  // Lines go to a file that should have been left.
+  bool overdue_ = false;
 
   Mutex mu_;
   CondVar changed_;

@@ -77,7 +77,8 @@ std::string ForLog(const absl::Status& status) {
 
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
   counts.Add(Event::kCallUnauthorized);
-  if (counts.audit() != nullptr) counts.audit()->Refusal(peer, refusal, WallNow());
+  if (AuditLog* const audit = counts.audit(); audit != nullptr)
+    audit->Refusal(peer, refusal, WallNow());
   const config::LogPeer from(peer);
   LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << ForLog(refusal);
 }
@@ -98,7 +99,8 @@ void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view
   } else {
     counts.Add(Event::kAdminRefused, result.code());
   }
-  if (counts.audit() != nullptr) counts.audit()->Act(peer, act, result, WallNow());
+  if (AuditLog* const audit = counts.audit(); audit != nullptr)
+    audit->Act(peer, act, result, WallNow());
   const config::LogPeer from(peer);
   LOG(INFO) << peer << ": " << act << ": " << ForLog(result);
 }

@@ -69,10 +69,10 @@ enum class Transfer { kPushed, kPulled };
 
 class EventCounts {
  public:
-  // Makes NoteAdminAct and NoteUnauthorized also record there. Set it before other threads start;
-  // null, as at first, records nothing. Not owned.
-  void set_audit(AuditLog* audit) { audit_ = audit; }
-  AuditLog* audit() const { return audit_; }
+  // Makes NoteAdminAct and NoteUnauthorized also record there. Null, as at first, records nothing.
+  // Not owned: it must outlive the threads that count.
+  void set_audit(AuditLog* audit) { audit_.store(audit, std::memory_order_release); }
+  AuditLog* audit() const { return audit_.load(std::memory_order_acquire); }
 
   // Counts bytes of tensors, by any transport.
   void AddBytes(Transfer transfer, uint64_t bytes) {
@@ -101,7 +101,7 @@ class EventCounts {
 
   void AddApart(Event event, size_t apart);
 
-  AuditLog* audit_ = nullptr;
+  std::atomic<AuditLog*> audit_ = nullptr;
   // Relaxed atomics: no other memory depends on their order.
   std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
   std::array<std::atomic<uint64_t>, 2> bytes_{};

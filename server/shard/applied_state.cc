@@ -190,9 +190,7 @@ absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
   KAON_RETURN_IF_ERROR(state->Load(*parameters_, publisher_, [this](uint32_t id, int version) {
     freezes_.BeforeWrite(id, version);
   }));
-  for (StoredParameter& parameter : parameters_->parameters()) {
-    parameter.trace.samples.GoBackTo(restore.step());
-  }
+  ForgetStepsAfter(state->timeline(), restore.step());
   Adopt(restore.registration());
   restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);
@@ -205,22 +203,24 @@ absl::Status AppliedState::ApplyRollback(const v1::StepPlan& plan) {
   freezes_.EndAll();
   gradients_.Withdraw();
   publisher_.Rewind(plan.timeline());
+  uint64_t timeline = 0;
   KAON_RETURN_IF_ERROR(
-      host_.WithSnapshots([this, &target](SnapshotDirectory& directory) -> absl::Status {
+      host_.WithSnapshots([this, &target, &timeline](SnapshotDirectory& directory) -> absl::Status {
         KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
+        timeline = snapshot.part.timeline();
         SnapshotTensors tensors(directory, snapshot);
         return Load(snapshot.part, target.step(),
                     [&tensors](const v1::CheckpointTensor& tensor, uint64_t offset,
                                absl::Span<char> to) { return tensors.Read(tensor, offset, to); });
       }));
-  for (StoredParameter& parameter : parameters_->parameters()) {
-    SampleSeries samples = std::move(parameter.trace.samples);
-    samples.GoBackTo(target.step());
-    parameter.trace = {};
-    parameter.trace.samples = std::move(samples);
-  }
+  ForgetStepsAfter(timeline, target.step());
   Adopt(job::RegistrationAfter(plan.rollback()));
   return absl::OkStatus();
+}
+
+void AppliedState::ForgetStepsAfter(uint64_t timeline, uint64_t step) {
+  const uint64_t shared = lineage_.GoBack(machine_.timeline(), timeline, step);
+  for (StoredParameter& parameter : parameters_->parameters()) parameter.trace.GoBackTo(shared);
 }
 
 absl::Status AppliedState::Load(const v1::CheckpointPart& part, uint64_t step,

@@ -104,6 +104,8 @@ class AppliedState {
                           uint32_t num_shards);
   absl::Status ApplyRestore(const v1::StepPlan& plan);
   absl::Status ApplyRollback(const v1::StepPlan& plan);
+  // Forgets the statistics that the result of `step` of `timeline` has no part in.
+  void ForgetStepsAfter(uint64_t timeline, uint64_t step);
   absl::Status ApplyGroupChange(const v1::StepRecord& record);
   absl::Status ApplyMoves(const v1::StepPlan& plan);
   absl::Status LoadWeights();
@@ -138,6 +140,7 @@ class AppliedState {
   FreezeList freezes_;
   // Sums of the newest gradient, by parameter id.
   std::vector<v1::ParameterSums> sums_;
+  StepLineage lineage_;
   // Digest of all shards' state in the checkpoint that is being applied.
   std::optional<uint64_t> restored_digest_;
   uint64_t applied_steps_ = 0;

@@ -440,12 +440,11 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   builder.SetResourceQuota(quota);
   KAON_ASSIGN_OR_RETURN(listener_,
                         listener::AddSecuredPort(builder, config.tls(), config.listen(), counts_));
-  listener_->SetRawMethods({"/kaon.v1.ShardData/Push", "/kaon.v1.ShardData/Pull"});
-  builder.RegisterService(data_service_.get());
-  builder.RegisterService(local_service_.get());
-  builder.RegisterService(nccl_service_.get());
-  builder.RegisterService(control_service_.get());
-  builder.RegisterService(process_service_.get());
+  listener_->AddService(builder, *data_service_, v1::ShardData::service_full_name());
+  listener_->AddService(builder, *local_service_, v1::ShardLocal::service_full_name());
+  listener_->AddService(builder, *nccl_service_, v1::ShardNccl::service_full_name());
+  listener_->AddService(builder, *control_service_, v1::ShardControl::service_full_name());
+  listener_->AddService(builder, *process_service_, v1::ServerProcess::service_full_name());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot start a server");
   KAON_RETURN_IF_ERROR(

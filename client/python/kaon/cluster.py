@@ -20,7 +20,7 @@ from ._library import checkout, prefixes
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 
 _START_SECONDS = 120
-# Longer than local_cluster.sh waits for a server before it kills it.
+# local_cluster.sh waits 40 s for the coordinator, and then 40 s for all shards, before it kills them.
 _STOP_SECONDS = 120
 _MARKER = "kaon-local-cluster"
 

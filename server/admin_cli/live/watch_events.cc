@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/status_macros.h"
+#include "server/admin_cli/live/keep_asking.h"
 #include "server/admin_cli/report.h"
 #include "server/monitor/units.h"
 
@@ -65,23 +67,13 @@ absl::Status WatchEvents(const std::function<absl::StatusOr<v1::GetStatusRespons
                          const std::function<bool()>& pause, bool json, std::ostream& out,
                          std::ostream& errors) {
   EventLines lines(json);
-  bool is_away = false;
-  do {
-    const absl::StatusOr<v1::GetStatusResponse> status = read();
-    if (!status.ok()) {
-      if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()) &&
-          !absl::IsResourceExhausted(status.status())) {
-        return status.status();
-      }
-      if (!is_away) errors << "kaonctl: " << status.status() << "; asking again\n" << std::flush;
-      is_away = true;
-      continue;
-    }
-    is_away = false;
-    errors << lines.Changes(*status) << std::flush;
-    out << lines.New(*status) << std::flush;
-  } while (out.good() && pause());
-  return absl::OkStatus();
+  const auto ask = [&]() -> absl::Status {
+    KAON_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, read());
+    errors << lines.Changes(status) << std::flush;
+    out << lines.New(status) << std::flush;
+    return absl::OkStatus();
+  };
+  return KeepAsking(ask, pause, out, errors);
 }
 
 }  // namespace kaon::admin_cli

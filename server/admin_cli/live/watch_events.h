@@ -41,8 +41,7 @@ class EventLines {
   std::map<std::string, bool> is_away_;
 };
 
-// Reads until `pause` returns false. A coordinator or shard that does not answer is asked again,
-// and `errors` says so once. Returns an error that asking again cannot mend.
+// Reads as KeepAsking says. `errors` also says once that a shard does not answer.
 absl::Status WatchEvents(const std::function<absl::StatusOr<v1::GetStatusResponse>()>& read,
                          const std::function<bool()>& pause, bool json, std::ostream& out,
                          std::ostream& errors);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "server/admin_cli/live/keep_asking.h"
 #include "server/admin_cli/report.h"
 
 namespace kaon::admin_cli {
@@ -12,11 +14,6 @@ namespace {
 // Entries to ask for once a second, and when those are not enough.
 constexpr uint32_t kUsual = 50;
 constexpr uint32_t kMost = 1000;
-
-bool MayPass(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
-}
 
 }  // namespace
 
@@ -38,30 +35,24 @@ absl::Status FollowSteps(const ReadNewest& read, uint32_t limit, const std::func
                          std::ostream& out, std::ostream& errors) {
   StepLines lines;
   bool is_first = true;
-  bool is_away = false;
-  do {
-    absl::StatusOr<v1::StepHistoryResponse> history = read(is_first ? limit : kUsual);
-    if (history.ok() && !is_first) {
-      StepLines peek = lines;
-      bool lost = false;
-      peek.New(*history, &lost);
-      // A fast job has decided more meanwhile.
-      if (lost) history = read(kMost);
-    }
-    if (!history.ok()) {
-      if (!MayPass(history.status())) return history.status();
-      if (!is_away) errors << "kaonctl: " << history.status() << "; asking again\n";
-      is_away = true;
-      continue;
-    }
-    is_away = false;
-    is_first = false;
+  const auto ask = [&]() -> absl::Status {
+    KAON_ASSIGN_OR_RETURN(v1::StepHistoryResponse history, read(is_first ? limit : kUsual));
     bool lost = false;
-    const std::string text = lines.New(*history, &lost);
+    if (!is_first) {
+      StepLines peek = lines;
+      peek.New(history, &lost);
+    }
+    // A fast job has decided more meanwhile.
+    if (lost) {
+      KAON_ASSIGN_OR_RETURN(history, read(kMost));
+    }
+    is_first = false;
+    const std::string text = lines.New(history, &lost);
     if (lost) errors << "kaonctl: entries are missing: more than " << kMost << " came at once\n";
     out << text << std::flush;
-  } while (out.good() && pause());
-  return absl::OkStatus();
+    return absl::OkStatus();
+  };
+  return KeepAsking(ask, pause, out, errors);
 }
 
 }  // namespace kaon::admin_cli

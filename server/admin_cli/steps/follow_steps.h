@@ -28,9 +28,7 @@ class StepLines {
   uint64_t last_position_ = 0;
 };
 
-// Prints the newest `limit` entries, then each new one. `pause` waits between two questions, and
-// returns false to end. A coordinator that does not answer is asked again, and `errors` says so
-// once. Returns an error that asking again cannot mend.
+// Prints the newest `limit` entries, then each new one. Asks as KeepAsking says.
 absl::Status FollowSteps(const ReadNewest& read, uint32_t limit, const std::function<bool()>& pause,
                          std::ostream& out, std::ostream& errors);
 

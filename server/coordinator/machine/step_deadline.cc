@@ -63,7 +63,8 @@ std::vector<uint32_t> StepDeadline::Tick(absl::Duration passed, const std::vecto
   std::vector<uint32_t> late;
   for (const auto& [rank, wait] : waits_) {
     // A rank that has ended rounds may end this one as well.
-    const bool is_to_blame = wait.rejoins > 1 || std::count(ranks.begin(), ranks.end(), rank) > 0;
+    const bool is_to_blame =
+        wait.rejoins > 1 || std::binary_search(ranks.begin(), ranks.end(), rank);
     if (is_to_blame && wait.before + wait.in_round >= patience) late.push_back(rank);
   }
   return late;

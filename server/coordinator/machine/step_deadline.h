@@ -27,6 +27,8 @@ class StepDeadline {
   // time is free for each rank, since a worker may restart. From then on the rank is charged with
   // the whole time of the round that it ended, and the others are not.
   void OnRejoin(uint32_t rank);
+  // Forgets the times of a rank that the job goes on without. If it joins again, it begins anew.
+  void OnLost(uint32_t rank) { waits_.erase(rank); }
   // Takes a shard's list of the members that have not finished their push, ascending. A shard that
   // has voted has an empty one.
   void OnAwaited(int shard, std::vector<uint32_t> ranks);
@@ -36,7 +38,7 @@ class StepDeadline {
   std::optional<uint32_t> Owing() const;
   // Adds `passed` to the times of the ranks that the step waits for. Returns the ranks whose time
   // has reached `patience` and that the step waits for, or that have ended rounds; ascending.
-  // `in_round`: all members are there, and `ranks` owe gradients.
+  // `ranks` are ascending. `in_round`: all members are there, and `ranks` owe gradients.
   std::vector<uint32_t> Tick(absl::Duration passed, const std::vector<uint32_t>& ranks,
                              bool in_round, absl::Duration patience);
   // Returns true once for each second that a round takes, or more often if `patience` is short.

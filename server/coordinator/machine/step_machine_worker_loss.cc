@@ -65,10 +65,10 @@ void StepMachine::LoseWorkers(absl::Time now) {
   deadline_.OnStep(job_.timeline, step);
   std::vector<uint32_t> late;
   if (may && job.has_step_seconds()) {
+    std::set<uint32_t> waiting = there;
+    std::erase_if(waiting, [&](uint32_t rank) { return !membership_.HasBegun(rank, step); });
     const auto keeps_nobody_waiting = [&](uint32_t rank) {
-      return std::none_of(there.begin(), there.end(), [&](uint32_t other) {
-        return other != rank && membership_.HasBegun(other, step);
-      });
+      return waiting.size() == waiting.count(rank);
     };
     std::vector<uint32_t> ranks = LateWorkers();
     std::erase_if(ranks, keeps_nobody_waiting);
@@ -108,7 +108,10 @@ void StepMachine::Lose(const std::vector<uint32_t>& ranks, const std::string& wh
                     " (worker_loss is fail); restore the job from a checkpoint to go on"))};
     return Stop(failure_.second);
   }
-  for (const uint32_t rank : ranks) membership_.Lose(rank, shown);
+  for (const uint32_t rank : ranks) {
+    membership_.Lose(rank, shown);
+    deadline_.OnLost(rank);
+  }
   MaybeOpenStepRound();
 }
 

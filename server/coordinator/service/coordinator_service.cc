@@ -43,6 +43,12 @@ absl::Status AuthorizeRank(const grpc::CallbackServerContext& context, const Req
   return auth::AuthorizeWorker(auth::PeerIdentity(context), request.job(), request.rank());
 }
 
+absl::Status TookTooMuch(const std::string& caller, absl::Duration wait) {
+  return absl::UnavailableError(absl::StrCat(
+      "requests about jobs of ", caller, " took too much of the coordinator's time: try again in ",
+      absl::FormatDuration(wait)));
+}
+
 }  // namespace
 
 CallEnded CoordinatorService::Noting(const grpc::CallbackServerContext* context,
@@ -80,9 +86,7 @@ grpc::ServerUnaryReactor* CoordinatorService::AskCostly(
   }
   const absl::Duration wait = costly_->Wait(caller, SteadyNow());
   if (wait > absl::ZeroDuration()) {
-    const absl::Status refusal = absl::UnavailableError(absl::StrCat(
-        "requests about jobs of ", caller,
-        " took too much of the coordinator's time: try again in ", absl::FormatDuration(wait)));
+    const absl::Status refusal = TookTooMuch(caller, wait);
     HoldBack(std::min(wait, kMostHeldBack), [answer, refusal] { answer.Finish(refusal, ""); });
     return answer.reactor();
   }
@@ -91,9 +95,10 @@ grpc::ServerUnaryReactor* CoordinatorService::AskCostly(
       [question, &request, &loop = loop_, costly = costly_, caller](StepMachine& machine,
                                                                     CallId call) {
         const absl::Time start = SteadyNow();
-        // Others of the caller may have run since. It takes the end of the call for a busy server,
-        // and tries again.
-        if (costly->Wait(caller, start) > absl::ZeroDuration()) return loop.Cancel(call);
+        // Others of the caller may have run since.
+        if (const absl::Duration wait = costly->Wait(caller, start); wait > absl::ZeroDuration()) {
+          return loop.End(call, TookTooMuch(caller, wait));
+        }
         (machine.*question)(call, request);
         const absl::Time end = SteadyNow();
         costly->Charge(caller, end - start, end);

@@ -94,6 +94,22 @@ void SampleSeries::GoBackTo(uint64_t step) {
   next_step_ = samples_.empty() ? 1 : samples_.back().step + every_;
 }
 
+uint64_t StepLineage::GoBack(uint64_t present, uint64_t timeline, uint64_t step) {
+  const auto end = ends_.find(timeline);
+  uint64_t shared = 0;
+  if (timeline == present) {
+    shared = step;
+  } else if (end != ends_.end()) {
+    shared = std::min(step, end->second);
+  } else {
+    ends_.clear();
+  }
+  // Timelines are numbered in the order in which they begin.
+  ends_.erase(ends_.lower_bound(timeline), ends_.end());
+  ends_[timeline] = step;
+  return shared;
+}
+
 ParameterSample SampleOf(const StoredParameter& parameter, kernels::Backend& backend,
                          kernels::ConstRegion newest, absl::Span<const kernels::Region> states,
                          kernels::ConstRegion previous, uint64_t step) {

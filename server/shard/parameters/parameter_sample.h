@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -56,6 +57,19 @@ class SampleSeries {
   std::vector<ParameterSample> samples_;
   uint64_t every_ = kFirstEvery;
   uint64_t next_step_ = 1;
+};
+
+// Timelines whose steps led to the present state of a shard. A plain value of AppliedState.
+class StepLineage {
+ public:
+  // The job leaves timeline `present` for a new one, which begins with the result of `step` of
+  // `timeline`. Returns the newest step that the old and the new state have in common; 0 if none is
+  // known.
+  uint64_t GoBack(uint64_t present, uint64_t timeline, uint64_t step);
+
+ private:
+  // Last step of each earlier timeline that led to the present state.
+  std::map<uint64_t, uint64_t> ends_;
 };
 
 // Largest parameter, in elements, that is sampled as a whole.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/tensor.pb.h"
@@ -34,6 +35,14 @@ struct ParameterTrace {
   uint64_t non_finite_steps = 0;
   uint64_t non_finite_elements = 0;
   SampleSeries samples;
+
+  // Keeps only the samples up to `step`: the job went back to a state that shares these steps.
+  void GoBackTo(uint64_t step) {
+    SampleSeries kept = std::move(samples);
+    kept.GoBackTo(step);
+    *this = {};
+    samples = std::move(kept);
+  }
 };
 
 }  // namespace kaon::shard

@@ -124,7 +124,6 @@ absl::Status CheckpointRestore::Load(
         reader_.manifest().parameters(static_cast<int>(parameter.id));
     parameter.updates_applied = counted.updates_applied();
     parameter.newton_schulz_updates = counted.newton_schulz_updates();
-    parameter.trace = {};
   }
   return LoadTensors(runs_, restore_.step(), store, publisher, before_write,
                      [&](const v1::CheckpointTensor& run, kernels::Region to) -> absl::Status {

@@ -31,6 +31,8 @@ class CheckpointRestore {
   static absl::StatusOr<std::unique_ptr<CheckpointRestore>> Open(disk::Directory& files,
                                                                  const v1::RestoreBody& restore);
 
+  // Returns the timeline in which the checkpoint was written.
+  uint64_t timeline() const { return reader_.manifest().timeline(); }
   // Returns checkpoint::RestoredDigest of the manifest.
   uint64_t restored_digest() const { return checkpoint::RestoredDigest(reader_.manifest()); }
 

@@ -109,7 +109,7 @@ std::vector<v1::NcclPair> NcclEndpoint::Pairs(const std::string& job) const {
   return pairs;
 }
 
-void NcclEndpoint::Note(const Session& session, const std::function<void(v1::NcclPair&)>& change) {
+void NcclEndpoint::NoteOpened(const Session& session) {
   const std::string& job = session.worker.job;
   MutexLock lock(pairs_mu_);
   if (pairs_.size() >= kMaxPairs) {
@@ -119,7 +119,15 @@ void NcclEndpoint::Note(const Session& session, const std::function<void(v1::Ncc
   }
   v1::NcclPair& pair = pairs_[{job, session.worker.rank}];
   pair.set_rank(session.worker.rank);
-  change(pair);
+  pair.set_session(session.number);
+  pair.set_state("connecting");
+  pair.set_sessions(pair.sessions() + 1);
+}
+
+void NcclEndpoint::Note(const Session& session, const std::function<void(v1::NcclPair&)>& change) {
+  MutexLock lock(pairs_mu_);
+  const auto pair = pairs_.find({session.worker.job, session.worker.rank});
+  if (pair != pairs_.end()) change(pair->second);
 }
 
 void NcclEndpoint::NoteState(const Session& session, const char* state) {
@@ -192,11 +200,7 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   session->number = next_session_++;
   session->busy_at = SteadyNow();
   sessions_.push_back(session);
-  Note(*session, [&session](v1::NcclPair& pair) {
-    pair.set_session(session->number);
-    pair.set_state("connecting");
-    pair.set_sessions(pair.sessions() + 1);
-  });
+  NoteOpened(*session);
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
             << request.rank();

@@ -5,21 +5,27 @@
 namespace kaon::admin_cli {
 namespace {
 
-TEST(CommandTest, OnlyCommandsThatChangeNothingAreAReaders) {
+TEST(CommandTest, AReaderRunsOnlyCommandsThatChangeNothing) {
   for (const Command command :
        {Command::kStatus, Command::kSteps, Command::kCheckpointVerify, Command::kCheckpointList,
         Command::kHealth, Command::kTop, Command::kStepsFollow}) {
-    EXPECT_TRUE(IsReadOnly(command)) << static_cast<int>(command);
+    EXPECT_TRUE(IsAReaders(command)) << static_cast<int>(command);
   }
   for (const Command command : {Command::kGroupSet, Command::kCheckpointCreate,
                                 Command::kCheckpointDelete, Command::kCheckpointRestore}) {
-    EXPECT_FALSE(IsReadOnly(command)) << static_cast<int>(command);
+    EXPECT_FALSE(IsAReaders(command)) << static_cast<int>(command);
   }
+}
+
+TEST(CommandTest, AConfigurationIsForAdminsAndChangesNothing) {
+  EXPECT_TRUE(ChangesNothing(Command::kConfig));
+  EXPECT_FALSE(IsAReaders(Command::kConfig));
+  EXPECT_FALSE(ChangesNothing(Command::kLogSet));
 }
 
 TEST(CommandTest, ACommandThatRepeatsByItselfOnlyReads) {
   for (const Command command : {Command::kTop, Command::kEventsWatch, Command::kStepsFollow}) {
-    EXPECT_TRUE(RepeatsByItself(command) && IsReadOnly(command)) << static_cast<int>(command);
+    EXPECT_TRUE(RepeatsByItself(command) && IsAReaders(command)) << static_cast<int>(command);
   }
   EXPECT_FALSE(RepeatsByItself(Command::kStatus));
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/server/auth/certificates.h"
+#include "tests/server/auth/revocation_list.h"
 
 namespace kaon::auth {
 namespace {
@@ -24,7 +25,8 @@ class PeerPolicyTest : public ::testing::Test {
 
   void Deny(const std::string& text) { std::ofstream(tls_.deny_file()) << text; }
 
-  const testing::Certificates certificates_{""};
+  const std::string ca_ = ::testing::TempDir() + "/peer_policy_ca";
+  const testing::Certificates certificates_{"--ca-dir '" + ca_ + "'"};
   v1::TlsConfig tls_;
   std::shared_ptr<PeerPolicy> policy_;
   PeerCertificate holder_;
@@ -69,6 +71,8 @@ TEST_F(PeerPolicyTest, AListThatCannotBeReadIsTriedAgainAndDoesNotKeepTheOtherFr
   const std::string lists = certificates_.directory() + "/lists";
   std::filesystem::create_directory(lists);
   tls_.set_crl_dir(lists);
+  ASSERT_NO_FATAL_FAILURE(testing::WriteRevocationList(certificates_.directory() + "/worker-1.crt",
+                                                       ca_, lists + "/good.crl"));
   policy_ = *PeerPolicy::Create(tls_);
   std::ofstream(lists + "/bad.crl") << "nothing\n";
   Deny("serial:ab\n");
@@ -82,6 +86,24 @@ TEST_F(PeerPolicyTest, AListThatCannotBeReadIsTriedAgainAndDoesNotKeepTheOtherFr
   Deny("serial:cd\n");
   policy_->Refresh();
   EXPECT_TRUE(policy_->CheckCall(holder_).ok());
+}
+
+// The disk of the lists may be unmounted while the server runs.
+TEST_F(PeerPolicyTest, KeepsItsRevocationListsWhileTheirDirectoryIsEmpty) {
+  const std::string lists = certificates_.directory() + "/lists";
+  std::filesystem::create_directory(lists);
+  tls_.set_crl_dir(lists);
+  EXPECT_EQ(PeerPolicy::Create(tls_).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_NO_FATAL_FAILURE(testing::WriteRevocationList(certificates_.directory() + "/worker-1.crt",
+                                                       ca_, lists + "/good.crl"));
+  policy_ = *PeerPolicy::Create(tls_);
+  std::ifstream file(certificates_.directory() + "/worker-1.crt");
+  const PeerCertificate revoked =
+      *ParseCertificate(std::string(std::istreambuf_iterator<char>(file), {}));
+  EXPECT_FALSE(policy_->CheckCall(revoked).ok());
+  std::filesystem::remove(lists + "/good.crl");
+  policy_->Refresh();
+  EXPECT_FALSE(policy_->CheckCall(revoked).ok());
 }
 
 TEST_F(PeerPolicyTest, NeedsListsThatCanBeReadAtItsStart) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/server/auth/certificates.h"
+#include "tests/server/auth/revocation_list.h"
 
 namespace kaon::auth {
 namespace {
@@ -32,13 +33,7 @@ class RevocationsTest : public ::testing::Test {
 
   // Writes a list that revokes the certificate `name`, signed by the CA in `ca`, to `file`.
   void Revoke(const std::string& name, const std::string& ca, const std::string& file) {
-    const std::string command =
-        "cd '" + ca + "' && echo 01 >number && : >index && printf '" +
-        "[ca]\\ndefault_ca=d\\n[d]\\ndatabase=index\\ncrlnumber=number\\ndefault_md=sha256\\n" +
-        "default_crl_days=1\\ncertificate=ca.crt\\nprivate_key=ca.key\\n' >cnf && " +
-        "{ openssl ca -config cnf -revoke '" + certificates_.directory() + "/" + name +
-        ".crt' && openssl ca -config cnf -gencrl -out '" + file + "'; } >log 2>&1";
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    testing::WriteRevocationList(certificates_.directory() + "/" + name + ".crt", ca, file);
   }
 
   PeerCertificate Read(const std::string& name) {
@@ -93,7 +88,6 @@ TEST_F(RevocationsTest, RefusesLinesThatItCannotRead) {
 
 TEST_F(RevocationsTest, RefusesCertificatesOfRevocationLists) {
   tls_.set_crl_dir(lists_);
-  EXPECT_EQ(Revocations::ReadRevoked(tls_)->size(), 0u);
   const std::string before = Revocations::RevokedFingerprint(tls_);
   ASSERT_NO_FATAL_FAILURE(Revoke("worker-1", ca_, lists_ + "/kaon.crl"));
   EXPECT_NE(Revocations::RevokedFingerprint(tls_), before);
@@ -122,6 +116,13 @@ TEST_F(RevocationsTest, RefusesListsThatItCannotTrust) {
   std::ofstream(lists_ + "/a.crl") << "nothing\n";
   EXPECT_NE(Revocations::ReadRevoked(tls_).status().message().find("has no list"),
             std::string::npos);
+  std::filesystem::remove(lists_ + "/a.crl");
+  EXPECT_EQ(
+      Revocations::ReadRevoked(tls_).status(),
+      absl::FailedPreconditionError(
+          "tls crl_dir '" + lists_ +
+          "' has no file: is its disk mounted? A CA that revoked nobody has an empty list; to "
+          "do without lists, remove crl_dir"));
   std::filesystem::remove_all(lists_);
   EXPECT_EQ(Revocations::ReadRevoked(tls_).status().code(), absl::StatusCode::kNotFound);
 }

@@ -41,7 +41,7 @@ SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen
   listener_ = *std::move(bound);
   listener_->AddTo(builder, *credentials, *policy);
   builder.RegisterService(&shard_data_);
-  builder.RegisterService(&shard_control_);
+  listener_->AddService(builder, shard_control_, v1::ShardControl::service_full_name());
   builder.RegisterService(&coordinator_);
   builder.RegisterService(&admin_);
   server_ = builder.BuildAndStart();

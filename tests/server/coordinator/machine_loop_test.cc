@@ -76,6 +76,18 @@ TEST(MachineLoopTest, CancelEndsAnOpenCallOnce) {
   loop.Stop();
 }
 
+TEST(MachineLoopTest, ARequestThatMayNotRunEndsWithItsReason) {
+  MachineLoop loop(Ignore);
+  loop.Start(Options());
+  const absl::Status why = absl::UnavailableError("try again in 1s");
+  std::promise<absl::Status> ended;
+  loop.Submit(
+      loop.NewCall(), [&](StepMachine&, CallId call) { loop.End(call, why); },
+      [&ended](CoordinatorAction action) { ended.set_value(StatusOf(action)); });
+  EXPECT_EQ(ended.get_future().get(), why);
+  loop.Stop();
+}
+
 TEST(MachineLoopTest, StopEndsOpenCallsAndLaterOnesFail) {
   MachineLoop loop(Ignore);
   loop.Start(Options());

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kaon/v1/config.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
 
 namespace kaon::listener {
 namespace {
@@ -91,6 +92,14 @@ TEST_F(CallObserverTest, CountsAnOnlyMessageWhenTheCallEnds) {
   EXPECT_EQ(counts_->taken_bytes, config_.ByteSizeLong());
   EXPECT_EQ(counts_->taken_messages, 1u);
   EXPECT_EQ(counts_->open_calls, 0u);
+}
+
+TEST(CallObserverFormsTest, RawMethodsAreFoundByTheirHandlers) {
+  v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service> service;
+  const auto forms = CallObserver::FormsOf(service, v1::ShardData::service_full_name());
+  EXPECT_EQ(forms.size(), 2u);
+  EXPECT_EQ(forms.at("/kaon.v1.ShardData/Push"), CallObserver::Messages::kProtobuf);
+  EXPECT_EQ(forms.at("/kaon.v1.ShardData/Pull"), CallObserver::Messages::kByteBuffer);
 }
 
 TEST_F(CallObserverTest, LeavesMessagesOfUnknownFormAlone) {

@@ -109,6 +109,38 @@ TEST_F(AuditLogTest, GoesOnAfterAnotherProgramMovedTheFile) {
   EXPECT_EQ(Lines(path_)[0]["act"], "fourth");
 }
 
+TEST_F(AuditLogTest, LosesNoLineIfItCannotRotate) {
+  const AuditLog::Limits limits{.file_bytes = 1, .old_files = 2};
+  // No file can have the name of a directory.
+  std::filesystem::create_directory(path_ + ".2");
+  auto log = *AuditLog::Open(path_, limits);
+  for (const char* act : {"first", "second", "third", "fourth"}) {
+    log->Act("admin", act, absl::OkStatus(), now_);
+  }
+  log.reset();
+  ASSERT_EQ(Lines(path_ + ".1").size(), 1u);
+  EXPECT_EQ(Lines(path_ + ".1")[0]["act"], "first");
+  ASSERT_EQ(Lines(path_).size(), 3u);
+  EXPECT_EQ(Lines(path_)[2]["act"], "fourth");
+  std::filesystem::remove(path_ + ".2");
+  log = *AuditLog::Open(path_, limits);
+  log->Act("admin", "fifth", absl::OkStatus(), now_);
+  log.reset();
+  EXPECT_EQ(Lines(path_ + ".2").size(), 1u);
+  EXPECT_EQ(Lines(path_ + ".1").size(), 3u);
+  EXPECT_EQ(Lines(path_)[0]["act"], "fifth");
+}
+
+TEST_F(AuditLogTest, GoesOnInTheMovedFileUntilItCanOpenAnother) {
+  auto log = *AuditLog::Open(path_);
+  std::filesystem::rename(path_, path_ + ".moved");
+  std::filesystem::create_directory(path_);
+  log->Act("admin", "first", absl::OkStatus(), now_);
+  log.reset();
+  ASSERT_EQ(Lines(path_ + ".moved").size(), 1u);
+  EXPECT_EQ(Lines(path_ + ".moved")[0]["act"], "first");
+}
+
 TEST_F(AuditLogTest, NamesAFileThatItCannotWrite) {
   for (const std::string& path : {directory_, directory_ + "/absent/audit.log"}) {
     const absl::Status status = AuditLog::Open(path).status();

@@ -120,6 +120,24 @@ TEST_F(RollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits) {
   EXPECT_EQ(shard_->Read(2, 5), std::vector<float>(5, 9));
 }
 
+TEST_F(RollbackTest, KeepsTheSamplesOfStepsThatLedToTheSnapshot) {
+  v1::ShardParameterRequest w;
+  w.set_parameter_id(0);
+  while (shard_->core().Sample()) {
+  }
+  ASSERT_EQ(shard_->core().History(w)->samples_size(), 1);
+  EXPECT_TRUE(WriteSnapshot(*shard_, directory_).ok());
+  const v1::SnapshotPoint five = PointOf(shard_->state());
+  shard_->core().OnSnapshot(five, 1);
+  shard_->Train(6, GradientOf(6));
+  const v1::StepPlan plan = RollbackPlan(12, five);
+  shard_->Plan(plan);
+  shard_->Decide(Decided(plan));
+  ASSERT_EQ(shard_->state().timeline(), 2u);
+  ASSERT_EQ(shard_->core().History(w)->samples_size(), 1);
+  EXPECT_EQ(shard_->core().History(w)->samples(0).step(), 5u);
+}
+
 // P6: killed anywhere between vote and decision, with whatever is on disk of what it forgot.
 TEST_F(RollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
   std::unique_ptr<DrivenShard> restarted = Restart();

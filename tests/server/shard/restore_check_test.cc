@@ -76,6 +76,27 @@ TEST_F(RestoreCheckTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
   EXPECT_EQ(Digests(shard_).state, at_five.state);
 }
 
+TEST_F(RestoreCheckTest, KeepsTheSamplesOfStepsThatLedToTheCheckpoint) {
+  v1::ShardParameterRequest w;
+  w.set_parameter_id(0);
+  const auto sample_all = [this] {
+    while (shard_.core().Sample()) {
+    }
+  };
+  sample_all();
+  ASSERT_EQ(shard_.core().History(w)->samples_size(), 1);
+  EXPECT_EQ(shard_.core().History(w)->samples(0).step(), 5u);
+  const v1::RestoreBody five = WriteShardCheckpoint(shard_, files_, "five");
+  for (uint64_t step = 6; step <= 15; ++step) shard_.Train(step, GradientOf(step));
+  sample_all();
+  ASSERT_EQ(shard_.core().History(w)->samples_size(), 2);
+  Take(shard_, RestorePlan(shard_, five, 2));
+  ASSERT_EQ(shard_.core().History(w)->samples_size(), 1);
+  EXPECT_EQ(shard_.core().History(w)->samples(0).step(), 5u);
+  Take(shard_, RestorePlan(shard_, restore_, 3));
+  EXPECT_EQ(shard_.core().History(w)->samples_size(), 0);
+}
+
 TEST_F(RestoreCheckTest, TheOldTimelineIsRefused) {
   const std::vector<float> at_three = shard_.Read(2, 5);
   Take(shard_, RestorePlan(shard_, restore_, 2));

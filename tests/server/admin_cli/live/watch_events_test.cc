@@ -84,10 +84,5 @@ TEST(WatchEventsTest, AsksAgainWhileNobodyAnswers) {
   EXPECT_EQ(watched.out, "1970-01-01T00:00:01Z  shard 0      promise +1 (4)\n");
 }
 
-TEST(WatchEventsTest, EndsWithAnErrorThatStays) {
-  const absl::Status refused = absl::PermissionDeniedError("no");
-  EXPECT_EQ(Watch({Status(0, 3), refused, Status(0, 4)}).status, refused);
-}
-
 }  // namespace
 }  // namespace kaon::admin_cli

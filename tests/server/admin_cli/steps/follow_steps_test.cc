@@ -84,11 +84,5 @@ TEST(FollowStepsTest, AsksAgainWhileNobodyAnswers) {
   EXPECT_EQ(log.errors_.str(), "kaonctl: UNAVAILABLE: away; asking again\n");
 }
 
-TEST(FollowStepsTest, EndsWithAnErrorThatStays) {
-  GrowingLog log({10, 1});
-  log.failures_ = {absl::PermissionDeniedError("no")};
-  EXPECT_EQ(log.Follow(20), absl::PermissionDeniedError("no"));
-}
-
 }  // namespace
 }  // namespace kaon::admin_cli

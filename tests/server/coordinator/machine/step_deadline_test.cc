@@ -90,6 +90,21 @@ TEST_F(StepDeadlineTest, WhoeverEndsRoundsAgainAndAgainIsToBlameForThem) {
   EXPECT_THAT(WaitInRound(absl::ZeroDuration(), {1}), ElementsAre(2));
 }
 
+TEST_F(StepDeadlineTest, ALostRankThatJoinsAgainBeginsAnew) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(WaitInRound(absl::Seconds(6), {1}), IsEmpty());
+    deadline_.OnRejoin(2);
+  }
+  EXPECT_THAT(Wait(absl::Seconds(4), {2}), ElementsAre(2));
+  deadline_.OnLost(2);
+  EXPECT_THAT(Wait(absl::Seconds(9), {2}), IsEmpty());
+  // Its first restart is free once more.
+  EXPECT_THAT(WaitInRound(absl::Seconds(9), {1}), IsEmpty());
+  deadline_.OnRejoin(2);
+  EXPECT_THAT(Wait(absl::ZeroDuration(), {2}), IsEmpty());
+  EXPECT_THAT(Wait(absl::Seconds(1), {2}), ElementsAre(2));
+}
+
 TEST_F(StepDeadlineTest, AsksMoreOftenIfPatienceIsShort) {
   deadline_.Tick(absl::Milliseconds(200), {}, /*in_round=*/true, absl::Seconds(2));
   EXPECT_TRUE(deadline_.ShouldAsk());

@@ -62,6 +62,29 @@ TEST(SampleSeriesTest, ForgetsTheStepsThatAJobWentBackOver) {
   EXPECT_TRUE(series.IsDue(1));
 }
 
+TEST(StepLineageTest, SharesTheStepsThatLedToBothStates) {
+  StepLineage lineage;
+  // Timeline 2 begins with step 20 of timeline 1.
+  EXPECT_EQ(lineage.GoBack(1, 1, 20), 20u);
+  // Timeline 3 begins with step 50 of timeline 1, most of which timeline 2 replaced.
+  EXPECT_EQ(lineage.GoBack(2, 1, 50), 20u);
+  EXPECT_EQ(lineage.GoBack(3, 3, 60), 60u);
+  EXPECT_EQ(lineage.GoBack(4, 1, 10), 10u);
+  // Timeline 3 led nowhere from here.
+  EXPECT_EQ(lineage.GoBack(5, 3, 60), 0u);
+}
+
+TEST(ParameterTraceTest, KeepsTheSamplesUpToTheStepThatItGoesBackTo) {
+  ParameterTrace trace;
+  trace.first_update_step = 1;
+  trace.update = ParameterTrace::Update{0.1, kernels::AdamWConfig()};
+  for (const uint64_t step : {1, 11, 21}) trace.samples.Add({step}, 100);
+  trace.GoBackTo(11);
+  EXPECT_EQ(StepsOf(trace.samples), (std::vector<uint64_t>{1, 11}));
+  EXPECT_EQ(trace.first_update_step, 0u);
+  EXPECT_FALSE(trace.update.has_value());
+}
+
 TEST(SampleSeriesTest, OfAllParametersFitTheirMemory) {
   for (const size_t parameters : {1, 150, 10000}) {
     EXPECT_LE(SampleSeries::CapacityOf(parameters) * parameters * sizeof(ParameterSample),
