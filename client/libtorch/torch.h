@@ -1,6 +1,6 @@
 // kaon::torch::RemoteOptimizer: a torch::optim::Optimizer whose state and step are on a Kaon
-// cluster. C++17, over libkaon_client; it has run with libtorch 2.15, and is written for 1.13 or
-// later. Compile torch.cc with the program and include this header as <kaon/torch.h>:
+// cluster. C++17, over libkaon_client; it has run with Debian's libtorch 1.13, and with 2.15 in
+// C++20. Compile torch.cc with the program and include this header as <kaon/torch.h>:
 //
 //     kaon::torch::RemoteOptimizerOptions options;
 //     options.job.name = "gpt";

@@ -2,11 +2,7 @@
 # docs/examples/train_gpt.py has the losses of torch's optimizers through Kaon, alone and with two ranks. Prints steps/s
 # and the trainer's peak memory of each.
 source tests/integration/real_cluster.sh
-# shellcheck source=tests/skipped.sh
-source tests/skipped.sh
 
-/usr/bin/python3 -c 'import torch' 2>/dev/null ||
-  skipped "torch is not installed for /usr/bin/python3: deploy/install_packages.sh --torch installs Debian's"
 export PYTHONPATH=$PWD/client/python${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1
 export KAON_LIBRARY=$PWD/deploy/library/libkaon.so KAON_DIR=$DIR
 

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """kaon.Optimizer against torch.optim.AdamW and a float64 Muon, and what training loops do to gradients meanwhile."""
 
 import contextlib
