@@ -240,6 +240,22 @@ class OptimizerTest(unittest.TestCase):
         reference.step()
         self.assert_near(model, other, 1e-5)
 
+    def test_each_step_begins_once_in_the_trainers_trace(self):
+        model = model_of()
+        traces = iter(f"00-{number:032x}-{number:016x}-01" for number in itertools.count(1))
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, overlap=True, traceparent=lambda: next(traces))
+        worker, begun = optimizer.worker, []
+        begin = worker.begin
+
+        def note(step, traceparent, **options):
+            begun.append((step, traceparent()))
+            return begin(step, traceparent=begun[-1][1], **options)
+        worker.begin = note
+        for step in range(3):
+            loss_of(model, step).backward()
+            optimizer.step()
+        self.assertEqual(begun, [(number, f"00-{number:032x}-{number:016x}-01") for number in (1, 2, 3)])
+
     def test_a_changed_weight_decay_is_refused(self):
         model = model_of()
         optimizer = self.optimizer(model, preset="adamw", lr=0.01)
