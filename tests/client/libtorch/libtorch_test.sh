@@ -18,6 +18,8 @@ ln -s "$library/libkaon_client.so" "$TEST_TMPDIR/$(objdump -p "$library/libkaon_
 g++ "${flags[@]}" -O0 -I "$TEST_TMPDIR/include" tests/client/libtorch/torch_test.cc client/libtorch/torch.cc \
   "$library/libkaon_client.so" -Wl,--no-as-needed -ltorch -ltorch_cpu -lc10 "-Wl,-rpath,$TEST_TMPDIR" \
   -o "$TEST_TMPDIR/torch_test"
+export KAON_CHECKPOINT_DIR=$TEST_TMPDIR/checkpoints KAONCTL
+mkdir -m 700 "$KAON_CHECKPOINT_DIR"
 start 1 any
 KAON_DIR=$DIR KAON_RANK=0 "$TEST_TMPDIR/torch_test" || fail "torch_test"
 stop
