@@ -112,13 +112,18 @@ def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
     return os.path.join(tls_dir, "ca.crt"), os.path.join(tls_dir, name + ".crt"), os.path.join(tls_dir, name + ".key")
 
 
+def environment_tls_dir() -> Optional[str]:
+    """Returns the directory of certificates that the environment names."""
+    if os.environ.get("KAON_TLS_DIR"):
+        return os.environ["KAON_TLS_DIR"]
+    return os.path.join(os.environ["KAON_DIR"], "tls") if os.environ.get("KAON_DIR") else None
+
+
 def _tls_dir_of_environment(rank: int) -> Optional[str]:
     """Returns the directory if it has a certificate of this rank, which the library takes only if KAON_RANK says so."""
     if any(os.environ.get(name) for name in ("KAON_RANK", "KAON_CA", "KAON_CERT", "KAON_KEY")):
         return None
-    directory = os.environ.get("KAON_TLS_DIR")
-    if not directory and os.environ.get("KAON_DIR"):
-        directory = os.path.join(os.environ["KAON_DIR"], "tls")
+    directory = environment_tls_dir()
     return directory if directory and os.path.exists(os.path.join(directory, f"worker-{rank}.crt")) else None
 
 
@@ -443,6 +448,7 @@ class Worker:
         return record
 
     def close(self) -> None:
+        """Frees the worker, whose later calls raise FailedPreconditionError."""
         self._handle.close()
 
 
