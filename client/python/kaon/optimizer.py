@@ -53,8 +53,9 @@ class Optimizer(torch.optim.Optimizer):
     `traceparent`, which is also an attribute, is as in Worker.begin. A function is called when the step begins: in
     step(), or with `overlap` in backward, perhaps on a thread of autograd.
 
-    `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. One thread uses it
-    at a time; the hooks may run on the threads of autograd.
+    `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. Other ranks wait
+    `weights_timeout` seconds for the weights that rank 0 loads. One thread uses an optimizer at a time; the hooks may
+    run on the threads of autograd.
     """
 
     def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,

@@ -256,6 +256,18 @@ class OptimizerTest(unittest.TestCase):
             optimizer.step()
         self.assertEqual(begun, [(number, f"00-{number:032x}-{number:016x}-01") for number in (1, 2, 3)])
 
+    def test_workers_of_a_data_loader_may_be_forked_during_a_training(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        loader = torch.utils.data.DataLoader(range(4), batch_size=None, num_workers=2, timeout=120)
+        # Each epoch forks new ones.
+        for _ in range(2):
+            for seed in loader:
+                loss_of(model, seed).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        self.assertEqual(optimizer.applied_step, 8)
+
     def test_a_changed_weight_decay_is_refused(self):
         model = model_of()
         optimizer = self.optimizer(model, preset="adamw", lr=0.01)
