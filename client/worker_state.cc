@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/job_call.h"
 #include "client/wait_log.h"
@@ -159,7 +161,10 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOpt
   share.micro_batches = options.micro_batches;
   share.learning_rate_multiplier = options.learning_rate_multiplier;
   share.group_multipliers = options.group_multipliers;
-  share.traceparent = options.traceparent;
+  // The coordinator ignores a malformed one, but refuses the call if it is not text.
+  if (absl::c_all_of(options.traceparent, absl::ascii_isprint)) {
+    share.traceparent = options.traceparent;
+  }
   return Open(share, /*load_weights=*/false);
 }
 

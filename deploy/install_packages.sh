@@ -11,7 +11,7 @@ Usage: deploy/install_packages.sh [--test] [--package] [--schemas] [--sanitizers
   --package      also what deploy/package.sh and its test need
   --schemas      also pip, which fetches the schemas of the Kubernetes API for a nightly test
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
-  --torch        also what the nightly suite torch compares with: python3-torch
+  --torch        also what the benchmark step_vs_torch compares with: python3-torch (--test has it)
   --containers   also what deploy/container_smoke.sh needs where docker is not
   --monitor      also what the nightly suite monitor needs: prometheus, chromium
   --wheel        also what the nightly suite wheel makes virtual environments with: python3-venv
@@ -37,6 +37,7 @@ for argument in "$@"; do
     --help | -h) usage; exit 0 ;;
     --test)
       packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2 python3-numpy python3-yaml zsh)
+      packages+=(python3-torch libtorch-dev)
       command -v kubectl >/dev/null || packages+=(kubernetes-client)
       ;;
     --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;

@@ -25,7 +25,7 @@ suites=(
   "wheel:the Python wheel in fresh virtual environments beside the newest torch of pip and Debian's, and what auditwheel says of it (tests/install/wheel.sh)"
   "monitor:promtool and a real Prometheus on deploy/prometheus; the status page in Chromium, with screenshots (tests/deploy:promtool_nightly_test, tests/integration:prometheus_nightly_test and status_page_nightly_test)"
   "containers:deploy/compose.yaml trains in the image while containers are killed and stopped (deploy/container_smoke.sh)"
-  "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it; kaon.Optimizer (tests under tests/torch, tests/client/python and tests/client/libtorch)"
+  "torch:tests of Python and libtorch with other releases of torch than Debian's, which PYTHONPATH and KAON_LIBTORCH name, and with the packages safetensors, jax and matplotlib where python3 finds them (tests under tests/torch, tests/client/python and tests/client/libtorch)"
 )
 
 usage() {
@@ -67,7 +67,7 @@ case "$suite" in
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/{install,deploy}/...); packages=(--package --schemas) ;;
   monitor) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/deploy:promtool_nightly_test //tests/integration:{prometheus,status_page}_nightly_test); packages=(--monitor) ;;
-  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH --test_env=KAON_LIBTORCH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=(--torch) ;;
+  torch) options=(--config=opt --test_tag_filters= --test_output=all --test_env=PYTHONPATH --test_env=KAON_LIBTORCH); targets=(//tests/torch/... //tests/client/python/... //tests/client/libtorch/...); packages=() ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)
     packages=()

@@ -323,6 +323,7 @@ kaon_status* kaon_worker_begin(kaon_worker* worker, const kaon_begin_options* op
       KAON_C_RETURN_IF_ERROR(CheckArguments({{"group_factors[].group", factor.group}}));
       begin.group_multipliers[factor.group] = factor.factor;
     }
+    if (known.traceparent != nullptr) begin.traceparent = known.traceparent;
     Result<kaon::Step> begun = worker->worker.Begin(begin);
     if (!begun.ok()) return begun.status();
     Release(step, std::move(*begun));

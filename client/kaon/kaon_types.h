@@ -112,10 +112,13 @@ typedef struct kaon_begin_options {
   size_t num_group_factors;
   // Contributions that this worker pushes for each parameter; the shards add them.
   uint32_t micro_batches;
+  // W3C traceparent of the trainer's span, of which the step becomes a part if the coordinator
+  // exports traces. NULL, "" or a malformed one: the step has a trace of its own.
+  const char* traceparent;
 } kaon_begin_options;
 
 #define KAON_BEGIN_OPTIONS_INIT \
-  { sizeof(kaon_begin_options), 0, 1.0, 1.0, NULL, 0, 1 }
+  { sizeof(kaon_begin_options), 0, 1.0, 1.0, NULL, 0, 1, NULL }
 
 typedef struct kaon_finish_options {
   size_t size;

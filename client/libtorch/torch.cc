@@ -23,10 +23,11 @@ bool IsDense(const ::torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous();
 }
 
-std::vector<ParameterGroup> UsedGroups(const Job& job) {
+// Returns the groups that have parameters.
+std::vector<ParameterGroup> UsedGroups(const JobDescription& job) {
   std::vector<ParameterGroup> used;
-  for (const ParameterGroup& group : job.description().definition.groups) {
-    for (const ParameterRoute& route : job.description().routes) {
+  for (const ParameterGroup& group : job.definition.groups) {
+    for (const ParameterRoute& route : job.routes) {
       if (route.group != group.name) continue;
       used.push_back(group);
       break;
@@ -67,7 +68,10 @@ Result<std::unique_ptr<RemoteOptimizer>> RemoteOptimizer::Create(const NamedPara
   if (!applied.ok()) return applied.status();
   std::unique_ptr<RemoteOptimizer> optimizer(new RemoteOptimizer(
       std::move(trained), {std::move(*client), std::move(*job), std::move(*worker)}));
-  optimizer->applied_step_ = *applied;
+  const Result<JobDescription> now = optimizer->session_.job.Refresh();
+  if (!now.ok()) return now.status();
+  optimizer->timeline_ = now->timeline;
+  optimizer->applied_step_ = now->applied_step;
   const Status pulled = optimizer->Pull();
   if (!pulled.ok()) return pulled;
   return optimizer;
@@ -77,7 +81,7 @@ RemoteOptimizer::RemoteOptimizer(std::vector<Trained> trained, Session session)
     : Optimizer(GroupsOf(trained, session.job), std::make_unique<GroupOptions>()),
       trained_(std::move(trained)),
       session_(std::move(session)),
-      groups_(UsedGroups(session_.job)) {}
+      groups_(UsedGroups(session_.job.description())) {}
 
 std::vector<RemoteOptimizer::Trained> RemoteOptimizer::TrainedOf(
     const NamedParameters& parameters) {
@@ -93,7 +97,7 @@ std::vector<RemoteOptimizer::Trained> RemoteOptimizer::TrainedOf(
 std::vector<::torch::optim::OptimizerParamGroup> RemoteOptimizer::GroupsOf(
     const std::vector<Trained>& trained, const Job& job) {
   std::vector<::torch::optim::OptimizerParamGroup> groups;
-  for (const ParameterGroup& group : UsedGroups(job)) {
+  for (const ParameterGroup& group : UsedGroups(job.description())) {
     std::vector<::torch::Tensor> members;
     for (size_t id = 0; id < trained.size(); ++id) {
       if (job.description().routes[id].group == group.name) members.push_back(trained[id].tensor);
@@ -183,9 +187,47 @@ Status RemoteOptimizer::Pull() {
   return Status();
 }
 
+void RemoteOptimizer::TakeGroups(const JobDescription& job) {
+  const std::vector<ParameterGroup> old = std::exchange(groups_, UsedGroups(job));
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const double before = old[i].lr.value_or(0);
+    const double base = groups_[i].lr.value_or(0);
+    ::torch::optim::OptimizerOptions& options = param_groups()[i].options();
+    // Ranks' factors must be equal to the last bit.
+    if (base != before) options.set_lr(before == 0 ? base : base * (options.get_lr() / before));
+  }
+}
+
+Status RemoteOptimizer::RefreshGroups() {
+  const Result<JobDescription> now = session_.job.Refresh();
+  if (!now.ok()) return now.status();
+  TakeGroups(*now);
+  return Status();
+}
+
+Status RemoteOptimizer::FollowRewind(Status error) {
+  unfollowed_ = error;
+  const Result<JobDescription> now = session_.job.Refresh();
+  if (!now.ok()) return now.status();
+  if (now->timeline == timeline_) {
+    unfollowed_ = Status();
+    return Status();
+  }
+  applied_step_ = now->applied_step;
+  const Status pulled = Pull();
+  if (!pulled.ok()) return pulled;
+  timeline_ = now->timeline;
+  // The checkpoint may be older than a change of groups.
+  TakeGroups(*now);
+  unfollowed_ = Status();
+  return error;
+}
+
 ::torch::Tensor RemoteOptimizer::step(LossClosure closure) {
   ::torch::Tensor loss;
-  status_ = Status();
+  // The gradients may be of the weights before.
+  status_ = unfollowed_.ok() ? Status() : FollowRewind(unfollowed_);
+  TORCH_CHECK(status_.ok(), "kaon: ", status_.message());
   if (!is_unpulled_) {
     if (closure != nullptr) {
       ::torch::AutoGradMode with_gradients(true);
@@ -195,6 +237,10 @@ Status RemoteOptimizer::Pull() {
     status_ = Decide(loss);
   }
   if (status_.ok() && is_unpulled_) status_ = Pull();
+  if (status_.code() == StatusCode::kFailedPrecondition) {
+    const Status followed = FollowRewind(status_);
+    if (!followed.ok()) status_ = followed;
+  }
   TORCH_CHECK(status_.ok(), "kaon: ", status_.message());
   return loss;
 }

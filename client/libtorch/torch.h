@@ -1,6 +1,6 @@
 // kaon::torch::RemoteOptimizer: a torch::optim::Optimizer whose state and step are on a Kaon
-// cluster. C++17, over libkaon_client; it has run with libtorch 2.15, and is written for 1.13 or
-// later. Compile torch.cc with the program and include this header as <kaon/torch.h>:
+// cluster. C++17, over libkaon_client; it has run with Debian's libtorch 1.13, and with 2.15 in
+// C++20. Compile torch.cc with the program and include this header as <kaon/torch.h>:
 //
 //     kaon::torch::RemoteOptimizerOptions options;
 //     options.job.name = "gpt";
@@ -66,13 +66,26 @@ class RemoteOptimizer : public ::torch::optim::Optimizer {
   // last_record() says why a step was skipped. An error is a c10::Error with
   // the words of status(), as libtorch's are. step() may be called again then:
   // if the step was decided, it only pulls.
+  //   FAILED_PRECONDITION with another timeline() than before: the job went
+  //                        back to a checkpoint, whose weights are in the
+  //                        model now. Compute new gradients.
   ::torch::Tensor step(LossClosure closure = nullptr) override;
+
+  // Takes the learning rates of the job as they are now, after `kaonctl group
+  // set`. A param_group keeps its factor on them. Call it on every rank after
+  // the same step; otherwise lr of a scheduler is a factor on the old rate.
+  Status RefreshGroups();
 
   // Returns the status of the newest step.
   const Status& status() const { return status_; }
   // Returns the newest decision; empty before the first.
   const std::optional<StepRecord>& last_record() const { return last_record_; }
   uint64_t applied_step() const { return applied_step_; }
+  // Grows when the job goes back to a checkpoint.
+  uint64_t timeline() const { return timeline_; }
+  // Multiply the loss by this before backward(); the shards divide by it. It is
+  // 1 without a loss scaler.
+  double loss_scale() const { return session_.worker.loss_scale(); }
   // Sets the weight of this rank's gradients in the mean over the ranks, such
   // as its number of tokens; 1 before.
   void set_token_weight(double token_weight) { token_weight_ = token_weight; }
@@ -98,13 +111,20 @@ class RemoteOptimizer : public ::torch::optim::Optimizer {
   BeginOptions OptionsOfStep() const;
   Status Decide(const ::torch::Tensor& loss);
   Status Pull();
+  void TakeGroups(const JobDescription& job);
+  // Returns OK if the job did not go back to a checkpoint. Otherwise reads its
+  // weights and returns `error`, or returns why it could not.
+  Status FollowRewind(Status error);
 
   const std::vector<Trained> trained_;
   Session session_;
   // Groups with parameters, in the order of param_groups().
-  const std::vector<ParameterGroup> groups_;
+  std::vector<ParameterGroup> groups_;
   double token_weight_ = 1;
+  uint64_t timeline_ = 0;
   uint64_t applied_step_ = 0;
+  // An error that may come of a rewind, which is not followed to its end yet.
+  Status unfollowed_;
   // A step is decided, and its weights are not in the parameters yet.
   bool is_unpulled_ = false;
   Status status_;

@@ -12,6 +12,7 @@ does.
 
 import argparse
 import contextlib
+import functools
 import math
 import os
 import resource
@@ -72,6 +73,35 @@ def loss_of(model, text, step):
     return nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
+class Muon(torch.optim.Optimizer):
+    """What torch.optim.Muon of torch 2.9 and later does with adjust_lr_fn="match_rms_adamw"."""
+
+    def __init__(self, params, lr, weight_decay, momentum):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                buffer = self.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+                buffer.lerp_(parameter.grad, 1 - group["momentum"])
+                update = orthogonalized(parameter.grad.lerp(buffer, group["momentum"]))
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(update, alpha=group["lr"] * 0.2 * math.sqrt(max(parameter.shape)))
+
+
+def orthogonalized(matrix):
+    """Newton-Schulz in bf16."""
+    if matrix.shape[0] > matrix.shape[1]:
+        return orthogonalized(matrix.T).T
+    x = matrix.bfloat16()
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (2.0315 * gram @ gram - 4.775 * gram) @ x
+    return x.float()
+
+
 class TorchOptimizers:
     """Several optimizers as one."""
 
@@ -93,9 +123,11 @@ def torch_optimizer(model, lr, adamw):
     fused = {"fused": True} if others[0].is_cuda else {}
     parts = [torch.optim.AdamW(others, lr=lr, weight_decay=0.1, betas=(0.9, 0.95), **fused)]
     if hidden:
-        # torch 2.9 and later.
-        parts.append(torch.optim.Muon(hidden, lr=lr, weight_decay=0.1, momentum=0.95,
-                                      adjust_lr_fn="match_rms_adamw"))
+        if hasattr(torch.optim, "Muon"):
+            muon = functools.partial(torch.optim.Muon, adjust_lr_fn="match_rms_adamw")
+        else:
+            muon = Muon
+        parts.append(muon(hidden, lr=lr, weight_decay=0.1, momentum=0.95))
     return TorchOptimizers(*parts), parts
 
 

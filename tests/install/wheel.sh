@@ -54,7 +54,7 @@ for order in first last; do
   check "pip's torch, imported $order" "$work/pip/bin/python" "$work/torch_trainer.py" "$order"
 done
 
-# In a root of its own, because other tests compare with python3-torch wherever it is installed.
+# In a fresh root: nothing else of this machine may help.
 mmdebstrap --quiet --variant=minbase --include=python3-torch,python3-numpy,python3-venv,openssl,procps bookworm "$root"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/dev/shm"

@@ -1,9 +1,6 @@
 #!/usr/bin/python3
-"""AdamW, Adam and SGD step as torch.optim's do in float64: 20 updates in many settings, weights and state within
-1e-6.
-
-Needs Debian's interpreter, for which python3-torch is installed.
-"""
+"""AdamW, Adam and SGD step as torch.optim's do in float64: 20 updates in many settings, weights and state within 1e-6.
+Debian's interpreter runs it, for which python3-torch is installed."""
 
 import itertools
 import json

@@ -13,7 +13,9 @@ from typing import Any, List, Optional
 
 from . import Client, Error, __version__, library_version
 from ._library import library
+from .client import environment_tls_dir
 from .cluster import find_programs
+from .errors import NotFoundError, PermissionDeniedError
 
 
 def _line(what: str, found: str) -> None:
@@ -45,6 +47,12 @@ def _cluster(options: argparse.Namespace) -> None:
     with Client(options.endpoints, tls_dir=options.tls_dir, call_deadline=options.timeout) as client:
         _line("cluster", f"answers after {(time.monotonic() - start) * 1000:.0f} ms")
         if options.job is None:
+            start = time.monotonic()
+            try:
+                # No job has such a name. The refusal names the job that is there.
+                client.attach("?")
+            except (NotFoundError, PermissionDeniedError) as error:
+                _line("job", f"{error}; a round trip takes {(time.monotonic() - start) * 1000:.1f} ms")
             return
         job = client.attach(options.job)
         start = time.monotonic()
@@ -59,13 +67,14 @@ def _doctor(options: argparse.Namespace) -> int:
     failed = False
     checks = [("library", lambda: _line("library", f"{library()._name}, Kaon {library_version()}")),
               ("programs", lambda: _line("programs", f"local clusters by {find_programs()[0]}"))]
-    if options.tls_dir:
-        checks.append(("certificate", lambda: _certificates(options.tls_dir)))
+    tls_dir = options.tls_dir or environment_tls_dir()
+    if tls_dir:
+        checks.append(("certificate", lambda: _certificates(tls_dir)))
     checks.append(("cluster", lambda: _cluster(options)))
     for what, check in checks:
         try:
             check()
-        except Error as error:
+        except (Error, OSError) as error:
             failed = True
             _line(what, f"FAILED: {type(error).__name__}: {error}")
     return 1 if failed else 0
@@ -132,7 +141,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     doctor = commands.add_parser("doctor", help="what this package finds, and whether a cluster answers")
     doctor.add_argument("--endpoints", help="host:port,... of the coordinators (default: the environment)")
     doctor.add_argument("--tls-dir", help="directory of ca.crt and the worker's certificate")
-    doctor.add_argument("--job", help="also a round trip for this job")
+    doctor.add_argument("--job", help="also the state of this job")
     doctor.add_argument("--timeout", type=float, default=5, help="seconds for the connection (default 5)")
     doctor.set_defaults(run=_doctor)
     _add_migrations(commands)

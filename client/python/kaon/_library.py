@@ -40,7 +40,7 @@ class GroupFactor(Structure):
 class BeginOptions(Structure):
     _fields_ = [("size", c_size_t), ("step", c_uint64), ("token_weight", c_double),
                 ("learning_rate_multiplier", c_double), ("group_factors", POINTER(GroupFactor)),
-                ("num_group_factors", c_size_t), ("micro_batches", c_uint32)]
+                ("num_group_factors", c_size_t), ("micro_batches", c_uint32), ("traceparent", c_char_p)]
 
 
 class FinishOptions(Structure):

@@ -136,6 +136,8 @@ class ParameterSample(_Row):
 
 @dataclass(frozen=True)
 class GroupNorm(_Row):
+    """Norm and clipping of a group in one step. `exempt`: norm clipping leaves it alone."""
+
     group: str
     norm: Optional[float]
     exempt: bool
@@ -144,6 +146,8 @@ class GroupNorm(_Row):
 
 @dataclass(frozen=True)
 class NormGroup(_Row):
+    """Norm and clipping of the groups that are clipped together."""
+
     norm_group: str
     norm: Optional[float]
     live_norm: Optional[float]
@@ -311,6 +315,7 @@ class Cluster:
         return _kaonctl.run_json(*self._arguments, *arguments, env=self._env)
 
     def status(self) -> Status:
+        """Returns phase, shards, workers and counted events."""
         return _row(Status, self.call("status"))
 
     def parameters(self, filter: Optional[str] = None) -> "Table[Parameter]":
@@ -345,6 +350,7 @@ class Cluster:
                               for event, count in counted.get("events", {}).items()])
 
     def tiers(self) -> "Table[Tier]":
+        """Returns what each shard keeps in memory and on disk."""
         return _table(Tier, self.call("tiers")["tiers"])
 
     def group_set(self, group: str, settings: Optional[Mapping[str, Any]] = None, **fields: Any) -> Mapping[str, Any]:
@@ -383,8 +389,7 @@ class Checkpoints:
     def restore(self, id: Optional[str] = None, *, expect_step: Optional[int] = None,
                 allow_other_build: bool = False) -> Restored:
         """Continues the job from a checkpoint, by default the newest good one, or starts its job. Later steps are
-        lost. It does not ask. FailedPreconditionError if the job is at an earlier
-        step than expect_step."""
+        lost. It does not ask. FailedPreconditionError if the job is at an earlier step than expect_step."""
         options = ["--yes"] + (["--allow-other-build"] if allow_other_build else [])
         if expect_step is not None:
             options += ["--expect-step", str(expect_step)]

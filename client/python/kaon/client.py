@@ -34,6 +34,10 @@ from ._tensors import View, pack, to_float32, to_read, to_write, write_back
 from .definition import Parameter, Shapes, definition_json
 from .errors import CancelledError, DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
 
+# W3C traceparent of the trainer's span, such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01, or a function
+# that returns it. None: there is no span.
+Traceparent = Union[None, str, Callable[[], Optional[str]]]
+
 _TRANSPORTS = {"auto": 0, "grpc": 1, "shm": 2}
 
 # Closed at the exit: a callback must not come when the interpreter is gone.
@@ -108,14 +112,30 @@ def _tls_files(tls_dir: str, rank: int) -> Tuple[str, str, str]:
     return os.path.join(tls_dir, "ca.crt"), os.path.join(tls_dir, name + ".crt"), os.path.join(tls_dir, name + ".key")
 
 
+def environment_tls_dir() -> Optional[str]:
+    """Returns the directory of certificates that the environment names."""
+    if os.environ.get("KAON_TLS_DIR"):
+        return os.environ["KAON_TLS_DIR"]
+    return os.path.join(os.environ["KAON_DIR"], "tls") if os.environ.get("KAON_DIR") else None
+
+
 def _tls_dir_of_environment(rank: int) -> Optional[str]:
     """Returns the directory if it has a certificate of this rank, which the library takes only if KAON_RANK says so."""
     if any(os.environ.get(name) for name in ("KAON_RANK", "KAON_CA", "KAON_CERT", "KAON_KEY")):
         return None
-    directory = os.environ.get("KAON_TLS_DIR")
-    if not directory and os.environ.get("KAON_DIR"):
-        directory = os.path.join(os.environ["KAON_DIR"], "tls")
+    directory = environment_tls_dir()
     return directory if directory and os.path.exists(os.path.join(directory, f"worker-{rank}.crt")) else None
+
+
+def _traceparent_bytes(traceparent: Traceparent) -> Optional[bytes]:
+    if callable(traceparent):
+        traceparent = traceparent()
+    if traceparent is None:
+        return None
+    if not isinstance(traceparent, str):
+        raise InvalidArgumentError(f"traceparent is {traceparent!r:.100}, expecting a string, None, or a function that "
+                                   "returns one")
+    return traceparent.encode("ascii", "replace")
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
@@ -401,13 +421,14 @@ class Worker:
                                 (kept, raw)).result)
 
     def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
-              group_multipliers: Optional[Mapping[str, float]] = None) -> "Step":
+              group_multipliers: Optional[Mapping[str, float]] = None, traceparent: Traceparent = None) -> "Step":
         """Opens a step: the applied step + 1. `token_weight` is this worker's weight in the mean over the ranks;
-        lr_multiplier and group_multipliers are factors on the groups' learning rates, equal on all workers."""
+        lr_multiplier and group_multipliers are factors on the groups' learning rates, equal on all workers. The step
+        becomes a part of the trace in `traceparent` if the coordinator exports traces; the lowest rank's counts."""
         factors = [_library.GroupFactor(name.encode(), factor) for name, factor in (group_multipliers or {}).items()]
         raw = (_library.GroupFactor * len(factors))(*factors)
         options = _library.BeginOptions(ctypes.sizeof(_library.BeginOptions), step, token_weight, lr_multiplier, raw,
-                                        len(factors), micro_batches)
+                                        len(factors), micro_batches, _traceparent_bytes(traceparent))
 
         def begin() -> Handle:
             return new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options))
@@ -427,6 +448,7 @@ class Worker:
         return record
 
     def close(self) -> None:
+        """Frees the worker, whose later calls raise FailedPreconditionError."""
         self._handle.close()
 
 

@@ -19,69 +19,101 @@ class Error(Exception):
 
 
 class CancelledError(Error):
+    """The call was cancelled by Ctrl-C or close(), or another join of the rank has replaced it."""
+
     code = 1
 
 
 class UnknownError(Error):
+    """The code is none that this package knows."""
+
     code = 2
 
 
 class InvalidArgumentError(Error, ValueError):
+    """An argument does not fit. The text names it, its value and what is expected."""
+
     code = 3
 
 
 class DeadlineExceededError(Error):
+    """The cluster serves, but shards or other ranks were late."""
+
     code = 4
     retriable = True
 
 
 class NotFoundError(Error):
+    """There is no such job, checkpoint, parameter, library or file."""
+
     code = 5
 
 
 class AlreadyExistsError(Error):
+    """The name is taken. For a job of another model the text names the first difference."""
+
     code = 6
 
 
 class PermissionDeniedError(Error):
+    """The certificate does not allow this call."""
+
     code = 7
 
 
 class ResourceExhaustedError(Error):
+    """A limit is reached, such as the memory of the shards."""
+
     code = 8
     retriable = True
 
 
 class FailedPreconditionError(Error):
+    """The state of the job, or of the object, does not allow this call."""
+
     code = 9
 
 
 class AbortedError(Error):
+    """Another process has taken this rank."""
+
     code = 10
 
 
 class OutOfRangeError(Error):
+    """A position is outside of what there is."""
+
     code = 11
 
 
 class UnimplementedError(Error):
+    """This release cannot do it. The text says what to do instead."""
+
     code = 12
 
 
 class InternalError(Error):
+    """A server or the library has a bug; the servers' logs say more."""
+
     code = 13
 
 
 class UnavailableError(Error):
+    """No coordinator serves, or a server is gone. The text has the newest error of each address."""
+
     code = 14
     retriable = True
 
 
 class DataLossError(Error):
+    """Data is damaged or lost, or the job stopped. The text says what to do."""
+
     code = 15
 
 
 class UnauthenticatedError(Error):
+    """The server knows no certificate of this process."""
+
     code = 16
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ._staging import HostStaging, Staged
 from ._tensors import WIRE_NAMES, dtype_of
-from .client import Client, Step, StepRecord
+from .client import Client, Step, StepRecord, Traceparent
 from .errors import (Error, FailedPreconditionError, InvalidArgumentError, RewoundError, SkippedStepWarning,
                      UnimplementedError)
 
@@ -50,15 +50,18 @@ class Optimizer(torch.optim.Optimizer):
     as it is ready (torch 2.1 and later). Then they must not be changed through .data or numpy afterwards, which nobody
     notices; after other changes, such as clip_grad_norm_, step() sends all again. CUDA tensors are copied through
     pinned host memory of the model's size, on a stream of its own; `overlap` starts these copies in backward.
+    `traceparent`, which is also an attribute, is as in Worker.begin. A function is called when the step begins: in
+    step(), or with `overlap` in backward, perhaps on a thread of autograd.
 
-    `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. One thread uses it
-    at a time; the hooks may run on the threads of autograd.
+    `client`, or else `endpoints`, `tls_dir` and further `connection` options, are as in kaon.Client. Other ranks wait
+    `weights_timeout` seconds for the weights that rank 0 loads. One thread uses an optimizer at a time; the hooks may
+    run on the threads of autograd.
     """
 
     def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,
                  lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
                  rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
-                 overlap: bool = False,
+                 overlap: bool = False, traceparent: Traceparent = None,
                  client: Optional[Client] = None, endpoints: Any = None, tls_dir: Optional[str] = None,
                  connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
                  **fields: Any) -> None:
@@ -67,6 +70,8 @@ class Optimizer(torch.optim.Optimizer):
             raise InvalidArgumentError(f"micro_batches is {micro_batches}, expecting at least 1")
         self.micro_batches = micro_batches
         self._overlap = overlap
+        # May change from step to step.
+        self.traceparent = traceparent
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
         self._owns_client = client is None
@@ -166,7 +171,7 @@ class Optimizer(torch.optim.Optimizer):
         """Starts to copy these gradients, and sends those in host memory."""
         if self._open is None:
             self._begun_with = self._options()
-            self._open = self.worker.begin(self.applied_step + 1, **self._begun_with)
+            self._open = self.worker.begin(self.applied_step + 1, traceparent=self.traceparent, **self._begun_with)
         for index in indices:
             gradient = self._trained[index][1].grad
             assert gradient is not None

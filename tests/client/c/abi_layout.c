@@ -43,6 +43,7 @@ int main(void) {
   FIELD(kaon_begin_options, group_factors);
   FIELD(kaon_begin_options, num_group_factors);
   FIELD(kaon_begin_options, micro_batches);
+  FIELD(kaon_begin_options, traceparent);
   STRUCT(kaon_finish_options);
   FIELD(kaon_finish_options, size);
   FIELD(kaon_finish_options, loss);

@@ -1,4 +1,5 @@
-// The C API over the real client: a trainer in C, errors, structs of other releases, callbacks.
+// The C API over the real client: a trainer in C, errors, structs of other releases, callbacks,
+// traces.
 #include "client/kaon/kaon.h"
 
 #include <gmock/gmock.h>
@@ -8,18 +9,23 @@
 
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "kernels/mutex.h"
 #include "tests/client/c/c_trainer.h"
+#include "tests/server/coordinator/trace/trace_collector.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace kaon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 constexpr char kDefinition[] = R"({"name": "small", "world_size": 1, "scalar_group": "all",
@@ -45,7 +51,8 @@ std::string TextOf(kaon_status* status) {
 
 class KaonTest : public ::testing::Test {
  protected:
-  KaonTest() : cluster_(1), address_(cluster_.coordinator_address()) {
+  explicit KaonTest(const std::string& traces_address = "")
+      : cluster_(1, "", 0, traces_address), address_(cluster_.coordinator_address()) {
     options_.endpoints = address_.c_str();
   }
   ~KaonTest() override {
@@ -72,9 +79,10 @@ class KaonTest : public ::testing::Test {
     Attach(two_ranks);
   }
 
-  kaon_step* Begin(uint64_t number) {
+  kaon_step* Begin(uint64_t number, const char* traceparent = nullptr) {
     kaon_begin_options begin = KAON_BEGIN_OPTIONS_INIT;
     begin.step = number;
+    begin.traceparent = traceparent;
     kaon_step* step = nullptr;
     EXPECT_EQ(TextOf(kaon_worker_begin(worker_, &begin, &step)), "0 ");
     return step;
@@ -282,6 +290,42 @@ TEST_F(KaonTest, FailsCallsOfAJobWhoseClientIsFreed) {
   client_ = nullptr;
   auto progress = Sized<kaon_progress>();
   EXPECT_THAT(TextOf(kaon_job_refresh(job_, &progress)), StartsWith("9 "));
+}
+
+// The cluster's coordinator needs the address of the collector.
+class WithCollector {
+ protected:
+  testing::TraceCollector collector_;
+};
+class KaonTraceTest : protected WithCollector, public KaonTest {
+ protected:
+  KaonTraceTest() : KaonTest(collector_.address()) {}
+};
+
+TEST_F(KaonTraceTest, MakesAStepAPartOfTheTrainersTrace) {
+  Attach();
+  const char* const traceparents[] = {nullptr, "\xff is no UTF-8",
+                                      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"};
+  for (uint64_t number = 1; number <= 3; ++number) {
+    kaon_step* step = Begin(number, traceparents[number - 1]);
+    ASSERT_EQ(TextOf(kaon_step_push_all(step, &weights_, 1, 0)), "0 ");
+    kaon_future* decided = nullptr;
+    ASSERT_EQ(TextOf(kaon_step_finish(step, nullptr, &decided)), "0 ");
+    ASSERT_EQ(TextOf(kaon_future_result(decided, nullptr)), "0 ");
+    kaon_future_free(decided);
+    kaon_step_free(step);
+  }
+  std::map<int64_t, std::string> parents;
+  for (int num_spans = 1; parents.size() < 3; ++num_spans) {
+    for (const auto& request : collector_.Await(num_spans)) {
+      for (const auto& span : request.resource_spans(0).scope_spans(0).spans()) {
+        if (span.name() != "step") continue;
+        parents[span.attributes(0).value().int_value()] =
+            absl::BytesToHexString(span.parent_span_id());
+      }
+    }
+  }
+  EXPECT_THAT(parents, ElementsAre(Pair(1, ""), Pair(2, ""), Pair(3, "b7ad6b7169203331")));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Trains a small model by kaon::torch::RemoteOptimizer and by
 // torch::optim::AdamW, and compares the weights. The environment names the
-// cluster (libtorch_test.sh).
+// cluster and kaonctl (libtorch_test.sh).
 #include <kaon/torch.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 
 namespace {
@@ -22,11 +23,12 @@ void Require(bool holds, const std::string& what) {
   std::exit(1);
 }
 
-void TrainOneStep(torch::nn::Sequential& model, torch::optim::Optimizer& optimizer, int step) {
+void TrainOneStep(torch::nn::Sequential& model, torch::optim::Optimizer& optimizer, int step,
+                  double loss_scale = 1) {
   const torch::Tensor x = torch::sin(torch::arange(12 * 64).reshape({64, 12}) * (step + 1.0));
   optimizer.zero_grad();
   const torch::Tensor loss = (model->forward(x) - x.sum(1, true)).square().mean();
-  loss.backward();
+  (loss * loss_scale).backward();
   optimizer.step();
 }
 
@@ -40,6 +42,7 @@ kaon::torch::RemoteOptimizerOptions Options() {
   group.weight_decay = 0.1;
   group.adamw.beta2 = 0.999;
   options.job.matrix_group = options.job.scalar_group = "all";
+  options.job.loss_scaler.emplace().initial_scale = 1024;
   return options;
 }
 
@@ -57,8 +60,8 @@ void TestTrainsAsAdamW() {
                                          static_cast<torch::optim::Optimizer*>(&reference)}) {
       for (auto& group : one->param_groups()) group.options().set_lr(lr);
     }
-    TrainOneStep(model, *optimizer, step);
-    TrainOneStep(other, reference, step);
+    TrainOneStep(model, *optimizer, step, optimizer->loss_scale());
+    TrainOneStep(other, reference, step, 1);
     Require(optimizer->last_record()->applied, "a step was skipped");
     for (size_t i = 0; i < model->parameters().size(); ++i) {
       const torch::Tensor wanted = other->parameters()[i];
@@ -89,11 +92,56 @@ void TestAttachesAndPulls() {
   Require(optimizer->applied_step() == 11, "a step without a gradient");
 }
 
+// Runs kaonctl on the cluster.
+void Administer(const std::string& command) {
+  const std::string line = std::string(std::getenv("KAONCTL")) + " --dir " +
+                           std::getenv("KAON_DIR") + " " + command + " >&2";
+  Require(std::system(line.c_str()) == 0, line);
+}
+
+void TestTakesTheRatesOfTheJob() {
+  torch::nn::Sequential model = ModelOf();
+  const auto optimizer =
+      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options()).value();
+  torch::optim::OptimizerOptions& options = optimizer->param_groups()[0].options();
+  options.set_lr(0.005);
+  Administer("group set all lr=0.04");
+  Require(optimizer->RefreshGroups().ok(), "RefreshGroups");
+  Require(options.get_lr() == 0.02, "the param_group lost its factor of a half");
+}
+
+void TestGoesBackToACheckpoint() {
+  torch::nn::Sequential model = ModelOf();
+  const auto optimizer =
+      kaon::torch::RemoteOptimizer::Create(model->named_parameters(), Options()).value();
+  const uint64_t saved_step = optimizer->applied_step();
+  const uint64_t timeline = optimizer->timeline();
+  const torch::Tensor saved = model->parameters()[0].detach().clone();
+  Administer("checkpoint create saved");
+  TrainOneStep(model, *optimizer, 1);
+  Require(!torch::equal(saved, model->parameters()[0]), "a step changed nothing");
+  Administer("checkpoint restore --yes saved");
+  bool refused = false;
+  try {
+    TrainOneStep(model, *optimizer, 2);
+  } catch (const c10::Error&) {
+    refused = optimizer->status().code() == kaon::StatusCode::kFailedPrecondition;
+  }
+  Require(refused, "gradients of the weights before were used");
+  Require(optimizer->timeline() == timeline + 1 && optimizer->applied_step() == saved_step,
+          "it did not follow the job");
+  Require(torch::equal(saved, model->parameters()[0]), "the weights are not the checkpoint's");
+  TrainOneStep(model, *optimizer, 3);
+  Require(optimizer->applied_step() == saved_step + 1, "it does not train after the restore");
+}
+
 }  // namespace
 
 int main() {
   TestTrainsAsAdamW();
   TestAttachesAndPulls();
+  TestTakesTheRatesOfTheJob();
+  TestGoesBackToACheckpoint();
   std::cout << "10 steps are AdamW's within " << kTolerance << std::endl;
   return 0;
 }

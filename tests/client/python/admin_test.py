@@ -147,6 +147,13 @@ class DoctorTest(unittest.TestCase):
             self.assertRegex(done.stdout, f"(?m)^{line}")
         self.assertLess(len(done.stdout.splitlines()), 25)
 
+    def test_the_environment_may_name_the_cluster_and_the_cluster_names_its_job(self):
+        with mock.patch.dict(os.environ, KAON_ENDPOINTS=cluster.endpoints, KAON_TLS_DIR=cluster.tls_dir):
+            done = self.doctor()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^certificate +.*/worker.crt: until .*")
+        self.assertRegex(done.stdout, r'(?m)^job +.*the job here is "admin"; a round trip takes [\d.]+ ms$')
+
     def test_what_is_wrong_is_named_and_the_rest_is_checked(self):
         done = self.doctor("--endpoints", "127.0.0.1:1", "--tls-dir", cluster.tls_dir, "--timeout", "0.5")
         self.assertEqual(done.returncode, 1)

@@ -103,6 +103,31 @@ def parameter_of(*shape):
     return kaon.Parameter("w", shape, 4, "all", "", 0, False, "", int(numpy.prod(shape)))
 
 
+class TraceparentTest(unittest.TestCase):
+    def bytes_of_begin(self, traceparent):
+        """What begin() passes to the library."""
+        worker, passed = client.Worker(mock.Mock(), mock.Mock(), 0), []
+        worker._decided_step = 0
+
+        def begin(kind, function, handle, options):
+            passed.append(options._obj.traceparent)
+            return mock.Mock()
+        with mock.patch.object(client, "new_handle", side_effect=begin):
+            worker.begin(1, traceparent=traceparent)
+        return passed[0]
+
+    def test_begin_passes_a_string_or_what_a_function_returns(self):
+        text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        self.assertEqual(self.bytes_of_begin(text), text.encode())
+        self.assertEqual(self.bytes_of_begin(lambda: text), text.encode())
+        self.assertIsNone(self.bytes_of_begin(lambda: None))
+        self.assertIsNone(self.bytes_of_begin(None))
+        # Malformed, so the coordinator ignores it.
+        self.assertEqual(self.bytes_of_begin("0\udc80"), b"0?")
+        with self.assertRaisesRegex(kaon.InvalidArgumentError, "traceparent is 7, expecting a string"):
+            self.bytes_of_begin(lambda: 7)
+
+
 class TensorsTest(unittest.TestCase):
     def test_sends_a_dense_array_without_a_copy_and_others_by_one(self):
         array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)

@@ -1,5 +1,5 @@
-"""Moves a training from torch to Kaon and back (migrate_test.sh runs it where torch is installed). The next step is
-torch's, in both directions."""
+#!/usr/bin/python3
+"""Moves a training from torch to Kaon and back. The next step is torch's, in both directions."""
 
 import os
 import subprocess

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """kaon.Optimizer against torch.optim.AdamW and a float64 Muon, and what training loops do to gradients meanwhile."""
 
 import contextlib
@@ -238,6 +239,34 @@ class OptimizerTest(unittest.TestCase):
         loss_of(other, 0).backward()
         reference.step()
         self.assert_near(model, other, 1e-5)
+
+    def test_each_step_begins_once_in_the_trainers_trace(self):
+        model = model_of()
+        traces = iter(f"00-{number:032x}-{number:016x}-01" for number in itertools.count(1))
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01, overlap=True, traceparent=lambda: next(traces))
+        worker, begun = optimizer.worker, []
+        begin = worker.begin
+
+        def note(step, traceparent, **options):
+            begun.append((step, traceparent()))
+            return begin(step, traceparent=begun[-1][1], **options)
+        worker.begin = note
+        for step in range(3):
+            loss_of(model, step).backward()
+            optimizer.step()
+        self.assertEqual(begun, [(number, f"00-{number:032x}-{number:016x}-01") for number in (1, 2, 3)])
+
+    def test_workers_of_a_data_loader_may_be_forked_during_a_training(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01)
+        loader = torch.utils.data.DataLoader(range(4), batch_size=None, num_workers=2, timeout=120)
+        # Each epoch forks new ones.
+        for _ in range(2):
+            for seed in loader:
+                loss_of(model, seed).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        self.assertEqual(optimizer.applied_step, 8)
 
     def test_a_changed_weight_decay_is_refused(self):
         model = model_of()

@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """The order of the copies of CUDA tensors, over a stand-in for torch.cuda. No card runs here."""
 
 import unittest
