@@ -50,6 +50,7 @@ class JsonSink final : public google::LogSink {
     if (facts.step) object["step"] = *facts.step;
     if (facts.shard) object["shard"] = *facts.shard;
     if (!facts.peer.empty()) object["peer"] = facts.peer;
+    if (!facts.trace_id.empty()) object["trace_id"] = facts.trace_id;
     const std::string text = absl::StrCat(
         object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), "\n");
     // One call, so that lines of other programs do not come between.

@@ -5,10 +5,12 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/steady_clock.h"
@@ -20,6 +22,7 @@
 #include "server/config/log_facts.h"
 #include "server/coordinator/service/await_reactor.h"
 #include "server/coordinator/service/unary_call.h"
+#include "server/monitor/trace_context.h"
 
 namespace kaon::coordinator {
 
@@ -41,6 +44,12 @@ absl::Status AuthorizeJob(const grpc::CallbackServerContext& context, absl::stri
 template <typename Request>
 absl::Status AuthorizeRank(const grpc::CallbackServerContext& context, const Request& request) {
   return auth::AuthorizeWorker(auth::PeerIdentity(context), request.job(), request.rank());
+}
+
+std::string TraceIdOf(const v1::BeginStepRequest& request) {
+  const std::optional<monitor::TraceContext> context =
+      monitor::ParseTraceparent(request.traceparent());
+  return context.has_value() ? absl::BytesToHexString(context->trace_id) : "";
 }
 
 }  // namespace
@@ -142,8 +151,17 @@ grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerContext* context,
                                                         const v1::BeginStepRequest* request,
                                                         v1::BeginStepResponse* response) {
-  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response,
-                                                              Noting(context, "BeginStep"));
+  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(
+      context, response,
+      [request, response, noting = Noting(context, "BeginStep")](const absl::Status& status) {
+        const std::string trace_id = TraceIdOf(*request);
+        const config::LogTrace of_call(trace_id);
+        noting(status);
+        // A step that was decided already is not open.
+        if (status.ok() && !response->has_record()) {
+          config::SetLogTrace(request->step(), request->rank(), trace_id);
+        }
+      });
   absl::Status authorized = AuthorizeRank(*context, *request);
   if (authorized.ok() && on_begin_) on_begin_(*request);
   return Ask(loop_, loop_.NewCall(), std::move(authorized), &StepMachine::Begin, *request, answer);
