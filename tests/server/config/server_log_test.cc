@@ -101,6 +101,18 @@ TEST(ServerLogTest, AnObjectHasTheFactsThatAreKnown) {
   EXPECT_EQ(full["trace_id"], "0af7651916cd43dd8448eb211c80319c");
 }
 
+TEST(ServerLogTest, LimitsTheLinesOfAPlaceInTextToo) {
+  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
+  EXPECT_EQ(SetLogFormat("text", "kaon-test"), absl::OkStatus());
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 1000; ++i) LOG(INFO) << "again";
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::vector<std::string> lines = absl::StrSplit(text, "] again");
+  // More than ten if the machine takes seconds for this.
+  EXPECT_GE(lines.size(), 11u);
+  EXPECT_LT(lines.size(), 1000u);
+}
+
 TEST(ServerLogTest, TellsTheLevelThatIsSet) {
   for (const char* level : {"debug", "info", "warning", "error"}) {
     EXPECT_EQ(SetLogLevel(level), absl::OkStatus());
