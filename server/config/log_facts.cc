@@ -13,6 +13,9 @@ namespace {
 struct OfProcess {
   Mutex mu;
   LogFacts facts ABSL_GUARDED_BY(mu);
+  // Step of the trace, and the rank that named the trace.
+  uint64_t traced_step ABSL_GUARDED_BY(mu) = 0;
+  uint32_t traced_rank ABSL_GUARDED_BY(mu) = 0;
 };
 
 OfProcess& Process() {
@@ -25,6 +28,11 @@ std::string& PeerOfThread() {
   return peer;
 }
 
+std::string& TraceOfThread() {
+  thread_local std::string trace_id;
+  return trace_id;
+}
+
 }  // namespace
 
 void SetLogJob(absl::string_view job, std::optional<uint64_t> step) {
@@ -34,6 +42,7 @@ void SetLogJob(absl::string_view job, std::optional<uint64_t> step) {
   if (facts.job != job) {
     facts.job = std::string(job);
     facts.step.reset();
+    facts.trace_id.clear();
   }
   if (step && !job.empty()) facts.step = step;
 }
@@ -44,10 +53,27 @@ void SetLogShard(uint32_t shard) {
   process.facts.shard = shard;
 }
 
+void SetLogTrace(uint64_t step, uint32_t rank, absl::string_view trace_id) {
+  OfProcess& process = Process();
+  MutexLock lock(process.mu);
+  const bool same_step = step == process.traced_step;
+  const bool named = same_step && !process.facts.trace_id.empty();
+  if (same_step && (trace_id.empty() || (named && rank > process.traced_rank))) return;
+  process.traced_step = step;
+  process.traced_rank = rank;
+  process.facts.trace_id = std::string(trace_id);
+}
+
 LogPeer::LogPeer(absl::string_view peer)
     : before_(std::exchange(PeerOfThread(), std::string(peer))) {}
 
 LogPeer::~LogPeer() { PeerOfThread() = before_; }
+
+LogTrace::LogTrace(absl::string_view trace_id)
+    : before_(trace_id.empty() ? TraceOfThread()
+                               : std::exchange(TraceOfThread(), std::string(trace_id))) {}
+
+LogTrace::~LogTrace() { TraceOfThread() = before_; }
 
 LogFacts CurrentLogFacts() {
   OfProcess& process = Process();
@@ -57,6 +83,7 @@ LogFacts CurrentLogFacts() {
     facts = process.facts;
   }
   facts.peer = PeerOfThread();
+  if (!TraceOfThread().empty()) facts.trace_id = TraceOfThread();
   return facts;
 }
 

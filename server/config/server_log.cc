@@ -4,14 +4,14 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/text.h"
-#include "server/config/log_facts.h"
+#include "server/config/log_lines.h"
 
 namespace kaon::config {
 
@@ -29,35 +29,29 @@ constexpr Level kLevels[] = {{"", google::GLOG_INFO, 0},
                              {"warning", google::GLOG_WARNING, 0},
                              {"error", google::GLOG_ERROR, 0}};
 
-// Writes each message as a JSON object. glog calls it under a lock of its own.
-class JsonSink final : public google::LogSink {
+// Writes each message to stderr. glog calls it under a lock of its own.
+class StderrSink final : public google::LogSink {
  public:
-  explicit JsonSink(std::string program) : program_(std::move(program)) {}
+  explicit StderrSink(LogLines lines) : lines_(std::move(lines)) {
+    FLAGS_logtostderr = false;
+    google::AddLogSink(this);
+  }
+  // Messages of threads that outlive it go to stderr as glog writes them.
+  ~StderrSink() override {
+    google::RemoveLogSink(this);
+    FLAGS_logtostderr = true;
+  }
 
   void send(google::LogSeverity severity, const char*, const char* file, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
-    static constexpr const char* kNames[] = {"info", "warning", "error", "fatal"};
     const absl::Time at = absl::FromTimeT(time.timestamp()) + absl::Microseconds(time.usec());
-    nlohmann::ordered_json object = {
-        {"ts", absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", at, absl::UTCTimeZone())},
-        {"level", kNames[severity]},
-        {"program", program_},
-        {"thread", gettid()},
-        {"source", absl::StrCat(file, ":", line)},
-        {"msg", std::string(message, size)}};
-    const LogFacts facts = CurrentLogFacts();
-    if (!facts.job.empty()) object["job"] = facts.job;
-    if (facts.step) object["step"] = *facts.step;
-    if (facts.shard) object["shard"] = *facts.shard;
-    if (!facts.peer.empty()) object["peer"] = facts.peer;
-    const std::string text = absl::StrCat(
-        object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), "\n");
+    const std::string text = lines_.LinesOf({severity, file, line, at, {message, size}});
     // One call, so that lines of other programs do not come between.
     if (write(STDERR_FILENO, text.data(), text.size()) < 0) return;
   }
 
  private:
-  const std::string program_;
+  LogLines lines_;
 };
 
 const Level* Find(absl::string_view name) {
@@ -100,16 +94,13 @@ absl::Status CheckLogFormat(absl::string_view format) {
 
 absl::Status SetLogFormat(absl::string_view format, const std::string& program) {
   if (const absl::Status status = CheckLogFormat(format); !status.ok()) return status;
-  static JsonSink sink(program);
-  google::RemoveLogSink(&sink);
-  const bool json = format == "json";
-  FLAGS_logtostderr = !json;
   // Without logtostderr glog would copy to stderr and write files.
   FLAGS_stderrthreshold = google::NUM_SEVERITIES;
-  for (int severity = 0; json && severity < google::NUM_SEVERITIES; ++severity) {
+  for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
   }
-  if (json) google::AddLogSink(&sink);
+  static std::optional<StderrSink> sink;
+  sink.emplace(LogLines(program, format == "json"));
   return absl::OkStatus();
 }
 

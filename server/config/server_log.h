@@ -23,8 +23,9 @@ std::string LogLevel();
 absl::Status CheckLogFormat(absl::string_view format);
 
 // Sets the form of the lines on stderr. Text is that of StartLog. JSON is one object a line, with
-// the keys ts, level, program, thread, source and msg. It also has job, step, shard and peer where
-// they are known (server/config/log_facts.h). `program` is the program's name. Call it from main
+// the keys ts, level, program, thread, source and msg. It also has job, step, shard, peer and
+// trace_id where they are known (server/config/log_facts.h). Either form limits the lines of each
+// place in the code (server/config/log_lines.h). `program` is the program's name. Call it from main
 // before other threads start.
 absl::Status SetLogFormat(absl::string_view format, const std::string& program);
 

@@ -4,7 +4,7 @@
 // - To the health service: the job is stopped, or its state is damaged.
 // - To the event counts: takeovers, rounds, control entries, checkpoints, lost workers, and workers
 //   whose gradient norms are far from the others'.
-// - To the log: the entries that this coordinator decided, steps once a minute.
+// - To the log: the entries that this coordinator decided, steps every ten minutes.
 //
 // Owned by CoordinatorServer; called by the loop's thread unless a method says otherwise.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_

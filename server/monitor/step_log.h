@@ -17,8 +17,8 @@ void NoteEntry(const v1::StepPlan& plan);
 class StepLog {
  public:
   // Returns the line for this entry, empty if none is due. `name` is the entry's. An entry that is
-  // no train step always has a line. Train steps have one a minute, with rate, loss and norm. A
-  // change between applied and skipped steps has one too, at most once a second.
+  // no train step always has a line. Train steps have one every ten minutes, with rate, loss
+  // and norm. A change between applied and skipped steps has one too, at most once a second.
   std::string Line(const v1::StepRecord& record, const std::string& name, absl::Time now);
 
  private:

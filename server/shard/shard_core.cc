@@ -323,6 +323,11 @@ absl::StatusOr<v1::ParameterHistory> ShardCore::History(const v1::ShardParameter
   return HistoryOf(parameter->id, parameter->trace.samples);
 }
 
+std::optional<double> ShardCore::OrthogonalityError() const {
+  if (state_.parameters() == nullptr) return std::nullopt;
+  return LargestOrthogonalityError(state_.parameters()->parameters());
+}
+
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
     const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter,

@@ -121,6 +121,8 @@ class ShardCore {
   absl::StatusOr<v1::TensorSlice> Slice(const v1::ShardSliceRequest& request);
   // Returns the samples of one parameter. NOT_FOUND as Stats.
   absl::StatusOr<v1::ParameterHistory> History(const v1::ShardParameterRequest& request);
+  // Calls LargestOrthogonalityError. Absent without a job.
+  std::optional<double> OrthogonalityError() const;
 
   const ShardMachine& machine() const { return machine_; }
   GradientAccumulator& accumulator() { return accumulator_; }

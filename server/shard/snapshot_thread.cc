@@ -282,10 +282,10 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
     status_.set_seconds(seconds);
     if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_committed);
   }
-  // Mode interval(K) takes a snapshot each K / 2 steps.
-  LOG_EVERY_T(INFO, 10) << "snapshot of position " << writer->position() << ", step "
-                        << writer->step() << ": " << writer->file_bytes() << " bytes in " << seconds
-                        << " s";
+  // Mode interval(K) takes a snapshot each K / 2 steps, and kaonctl status has the newest.
+  LOG_EVERY_T(INFO, 600) << "snapshot of position " << writer->position() << ", step "
+                         << writer->step() << ": " << writer->file_bytes() << " bytes in "
+                         << seconds << " s";
   const v1::ShardState& state = writer->facts().state;
   if (options_.on_snapshot) options_.on_snapshot(PointOf(state), state.timeline());
   if (state.applied_record().plan().has_rollback()) {

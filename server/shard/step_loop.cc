@@ -448,6 +448,10 @@ void StepLoop::Slice(const v1::ShardSliceRequest& request,
   if (!Post([this, request, answer] { answer(core_.Slice(request)); })) answer(Stopping());
 }
 
+void StepLoop::OrthogonalityError(std::function<void(std::optional<double>)> answer) {
+  if (!Post([this, answer] { answer(core_.OrthogonalityError()); })) answer(std::nullopt);
+}
+
 void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
                            std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer) {
   if (request.limit() > kMaxHistoryReply) {

@@ -112,6 +112,8 @@ class StepLoop final : private ShardHost {
                         std::function<void(absl::StatusOr<v1::ParameterHistory>)> answer);
   void Slice(const v1::ShardSliceRequest& request,
              std::function<void(absl::StatusOr<v1::TensorSlice>)> answer);
+  // Answers with ShardCore::OrthogonalityError; absent once stopped.
+  void OrthogonalityError(std::function<void(std::optional<double>)> answer);
   // Answers as Journal::History, or NOT_FOUND for another job; on request with the phases of steps.
   void ReadHistory(const v1::ReadHistoryRequest& request,
                    std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);

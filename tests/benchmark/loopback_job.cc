@@ -72,7 +72,6 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options)
       directory_(NewDirectory()) {
   const std::string token_file = directory_ + "/token";
   if (options.watched) WriteToken(token_file);
-  std::vector<int> metrics_ports;
   v1::CoordinatorConfig coordinator;
   coordinator.set_listen("127.0.0.1:0");
   if (options.watched) {
@@ -94,15 +93,17 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options)
     auto started = shard::ShardServer::Start(shard);
     CHECK(started.ok()) << started.status();
     coordinator.add_shards(absl::StrCat("127.0.0.1:", (*started)->port()));
-    metrics_ports.push_back((*started)->metrics_port());
+    metrics_ports_.push_back((*started)->metrics_port());
     shards_.push_back(*std::move(started));
   }
   auto started = coordinator::CoordinatorServer::Start(coordinator);
   CHECK(started.ok()) << started.status();
   coordinator_ = *std::move(started);
-  if (!options.watched) return;
-  metrics_ports.push_back(coordinator_->metrics_port());
-  watcher_ = std::make_unique<Watcher>(metrics_ports, coordinator_->metrics_port(), kToken);
+  metrics_ports_.push_back(coordinator_->metrics_port());
+}
+
+void LoopbackServers::Watch() {
+  watcher_ = std::make_unique<Watcher>(metrics_ports_, coordinator_->metrics_port(), kToken);
 }
 
 LoopbackServers::~LoopbackServers() {

@@ -30,7 +30,7 @@ struct LoopbackOptions {
   uint32_t threads = 0;
   // Sessions of each shard. If there are any, all trainers must use them.
   uint32_t shm_sessions = 0;
-  // Serves metrics, which are scraped once a second, and holds a status page open.
+  // Serves metrics and the status page. Watch looks at them.
   bool watched = false;
   // Output directory of deploy/certificates.sh, with a worker for each rank; empty: no TLS.
   std::string certificates;
@@ -44,6 +44,10 @@ class LoopbackServers {
 
   // Connects with the certificate of rank `rank`, if there are certificates.
   Client Connect(uint32_t rank) const;
+  // Scrapes the metrics once a second and holds the status page open, until Unwatch. The servers
+  // are `watched`.
+  void Watch();
+  void Unwatch() { watcher_.reset(); }
   // Returns the directory of the shards' data, on the disk that a benchmark may compare them with.
   const std::string& directory() const { return directory_; }
 
@@ -53,7 +57,9 @@ class LoopbackServers {
   std::string directory_;
   std::vector<std::unique_ptr<shard::ShardServer>> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
-  // Null unless the servers are watched.
+  // The ports of shards and coordinator, if the servers are `watched`.
+  std::vector<int> metrics_ports_;
+  // Null unless somebody looks.
   std::unique_ptr<Watcher> watcher_;
 };
 

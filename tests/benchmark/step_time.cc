@@ -6,12 +6,13 @@
 // - `step_sum`: the same step, compared with all stages one after the other;
 // - `step_ahead`: a step whose gradients arrive slowly, compared with one that must not compute
 //   ahead of the decision;
-// - `step_watched`: a small step while metrics are scraped and a status page is open, compared with
-//   the same step of servers that nobody looks at.
+// - `step_watched`: a small step while metrics, a page and JSON logs are in use, compared with the
+//   same step of servers without them.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/steady_clock.h"
+#include "server/config/server_log.h"
 #include "tests/benchmark/disk_alone.h"
 #include "tests/benchmark/large_job.h"
 #include "tests/benchmark/loopback_job.h"
@@ -48,6 +50,7 @@ struct Options {
   int shards = 2;
   int rounds = 5;
   int threads = 2;
+  bool watched_only = false;
   std::string json;
 };
 
@@ -135,30 +138,88 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   Print(measurement, json);
 }
 
-// Steps of both jobs by turns. A round has many steps, so that scrapes fall into each.
+// Servers that are looked at in turns, and others that serve no metrics, each with a small job.
+class WatchedAndAlone {
+ public:
+  explicit WatchedAndAlone(const Options& options)
+      : watched_servers_(ServersOf(options, true)),
+        alone_servers_(ServersOf(options, false)),
+        watched_(MakeTrainers(watched_servers_, SmallJob())),
+        alone_(MakeTrainers(alone_servers_, SmallJob())) {}
+
+  // Return the seconds of so many steps.
+  double Watched(int num_steps) {
+    CHECK_EQ(config::SetLogFormat("json", "step_time"), absl::OkStatus());
+    watched_servers_.Watch();
+    const double seconds = SecondsOf(watched_, num_steps);
+    // Looking would take time from the others' turns, too.
+    watched_servers_.Unwatch();
+    CHECK_EQ(config::SetLogFormat("text", "step_time"), absl::OkStatus());
+    return seconds;
+  }
+  double Alone(int num_steps) { return SecondsOf(alone_, num_steps); }
+
+ private:
+  static LoopbackOptions ServersOf(const Options& options, bool watched) {
+    LoopbackOptions servers;
+    servers.threads = options.threads;
+    servers.watched = watched;
+    return servers;
+  }
+  static double SecondsOf(LoopbackTrainers& trainers, int num_steps) {
+    return SpentBy([&] {
+             for (int step = 0; step < num_steps; ++step) {
+               SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
+                 trainer.Push();
+                 trainer.Finish();
+                 trainer.Pull();
+               });
+             }
+           })
+        .seconds;
+  }
+
+  LoopbackServers watched_servers_;
+  LoopbackServers alone_servers_;
+  LoopbackTrainers watched_;
+  LoopbackTrainers alone_;
+};
+
+// Prints the median of the ratios of both times in each turn. The interval has it with 95 %
+// probability, by order statistics. A busy machine slows down both times of a turn.
+void PrintPaired(const Rounds& rounds) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < rounds.work.size(); ++i) {
+    ratios.push_back(rounds.work[i] / rounds.limit[i]);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  const size_t half = ratios.size() / 2;
+  const size_t away = std::min(half, static_cast<size_t>(std::sqrt(ratios.size())));
+  std::printf(
+      "step_watched: a step takes %.4f times as long, 95 %% interval %.4f .. %.4f, %zu turns\n",
+      ratios[half], ratios[half - away], ratios[std::min(half + away, ratios.size() - 1)],
+      ratios.size());
+}
+
+// Steps of both jobs by turns. A turn has many steps, so that a scrape falls into each. Their
+// order alternates. Servers are started again for each round, because no two run alike.
 void MeasureWatched(const Options& options, std::FILE* json) {
-  // Small sizes are to see that it runs: a round need not be longer than a scrape.
-  const int num_steps = options.million_elements <= 1 ? 20 : 400;
-  LoopbackOptions plain;
-  plain.threads = options.threads;
-  LoopbackOptions watched = plain;
-  watched.watched = true;
-  const LoopbackServers plain_servers(plain);
-  const LoopbackServers watched_servers(watched);
-  LoopbackTrainers alone = MakeTrainers(plain_servers, SmallJob());
-  LoopbackTrainers seen = MakeTrainers(watched_servers, SmallJob());
-  const auto steps = [num_steps](LoopbackTrainers& trainers) {
-    return [&trainers, num_steps] {
-      for (int step = 0; step < num_steps; ++step) {
-        SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
-          trainer.Push();
-          trainer.Finish();
-          trainer.Pull();
-        });
-      }
-    };
-  };
-  const Rounds rounds = MeasureByTurns(2 * options.rounds, steps(seen), steps(alone));
+  // Small sizes are to see that it runs: a turn need not be longer than a scrape.
+  const bool quick = options.million_elements <= 1;
+  const int num_steps = quick ? 20 : 400;
+  const int num_turns = quick ? 1 : 8;
+  Rounds rounds;
+  for (int round = 0; round < options.rounds; ++round) {
+    WatchedAndAlone jobs(options);
+    jobs.Watched(num_steps);
+    jobs.Alone(num_steps);
+    for (int turn = 0; turn < num_turns; ++turn) {
+      const bool watched_first = (round + turn) % 2 == 0;
+      if (watched_first) rounds.work.push_back(jobs.Watched(num_steps));
+      rounds.limit.push_back(jobs.Alone(num_steps));
+      if (!watched_first) rounds.work.push_back(jobs.Watched(num_steps));
+    }
+  }
   Measurement measurement;
   measurement.name = "step_watched";
   measurement.settings = "1 Mi AdamW, 1 shard, 1 worker";
@@ -166,6 +227,7 @@ void MeasureWatched(const Options& options, std::FILE* json) {
   measurement.limit_name = "nobody looks";
   SetRates(rounds, num_steps, num_steps, measurement);
   Print(measurement, json);
+  PrintPaired(rounds);
 }
 
 LoopbackOptions ServersOf(const Options& options) {
@@ -324,9 +386,14 @@ int Main(int argc, char** argv) {
   app.add_option("--shards", options.shards, "of step_e2e (2)");
   app.add_option("--threads", options.threads, "compute threads of a shard (2)");
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
+  app.add_flag("--watched-only", options.watched_only, "measures step_watched alone");
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const JsonFile json = OpenJson(options.json);
+  if (options.watched_only) {
+    MeasureWatched(options, json.get());
+    return 0;
+  }
   MeasureOverhead(options, 0, json.get());
   // One session for pushes, one for pulls.
   MeasureOverhead(options, 2, json.get());

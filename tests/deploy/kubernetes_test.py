@@ -13,7 +13,9 @@ import tempfile
 
 import yaml
 
-OVERLAYS = ("cpu", "gpu", "dev", "checkpoints")
+OVERLAYS = ("cpu", "gpu", "dev", "checkpoints", "metrics")
+# Secrets that a command in the overlay's kustomization.yaml makes.
+MADE_BY_HAND = {"kaon-metrics"}
 WORKLOADS = ("StatefulSet", "Job")
 
 
@@ -129,12 +131,54 @@ def name_faults(objects):
                 yield f"{owner['metadata']['name']}: {entry['name']} is {entry['value']}, the pods are {sorted(hosts)}"
 
 
+def metrics_faults(objects):
+    """A server with metrics has a token, a port named metrics, and a policy that admits Prometheus there and nobody else."""
+    for owner, pod in pods_of(objects):
+        name, container = owner["metadata"]["name"], pod["spec"]["containers"][0]
+        env = {e["name"]: e.get("value", "") for e in container["env"]}
+        ports = {p["name"]: p["containerPort"] for p in container.get("ports", [])}
+        if ("KAON_METRICS_ADDRESS" in env) != ("metrics" in ports):
+            yield f"{name} has metrics without a port of that name, or the port without metrics"
+        if "metrics" not in ports:
+            continue
+        if env["KAON_METRICS_ADDRESS"] != f"0.0.0.0:{ports['metrics']}":
+            yield f"{name} serves metrics at {env['KAON_METRICS_ADDRESS']}, its port is {ports['metrics']}"
+        folders = [m["mountPath"] for m in container["volumeMounts"]]
+        if os.path.dirname(env.get("KAON_METRICS_TOKEN_FILE", "")) not in folders:
+            yield f"{name} mounts no token of its metrics"
+        admitted = [peer for o in objects if o["kind"] == "NetworkPolicy"
+                    and selects(o["spec"]["podSelector"], pod["metadata"]["labels"])
+                    for rule in o["spec"]["ingress"] for port in rule["ports"] if port["port"] == ports["metrics"]
+                    for peer in rule["from"]]
+        if [p.get("podSelector", {}).get("matchLabels") for p in admitted] != [{"app.kubernetes.io/name": "prometheus"}]:
+            yield f"{name}: metrics are open to {admitted}"
+
+
+def scrape_faults(objects, configuration):
+    """The scrape configuration finds the Services' ports of metrics, by TLS and with a token."""
+    jobs = {job["job_name"]: job for job in configuration["scrape_configs"]}
+    for service in (o for o in objects if o["kind"] == "Service"):
+        name, space = service["metadata"]["name"], service["metadata"]["namespace"]
+        if not any(port["name"] == "metrics" for port in service["spec"]["ports"]):
+            yield f"Service {name} has no port named metrics"
+        job = jobs.get(name, {})
+        looked_up = [one for found in job.get("dns_sd_configs", []) for one in found["names"]]
+        if looked_up != [f"_metrics._tcp.{name}.{space}.svc.cluster.local"]:
+            yield f"prometheus.yml: job {name} looks up {looked_up}"
+            continue
+        if job["scheme"] != "https" or "credentials_file" not in job["authorization"]:
+            yield f"prometheus.yml: {name} is scraped without TLS or token"
+        named = find(objects, "Certificate", name)["spec"].get("ipAddresses", [])
+        if job["tls_config"]["server_name"] not in named:
+            yield f"certificate {name} does not name {job['tls_config']['server_name']}, which prometheus.yml expects"
+
+
 def faults_of(objects):
-    secrets = {o["spec"]["secretName"] for o in objects if o["kind"] == "Certificate"}
+    secrets = {o["spec"]["secretName"] for o in objects if o["kind"] == "Certificate"} | MADE_BY_HAND
     shared = {o["metadata"]["name"] for o in objects
               if o["kind"] == "PersistentVolumeClaim" and o["spec"]["accessModes"] == ["ReadWriteMany"]}
     found = [fault for owner, pod in pods_of(objects) for fault in pod_faults(owner, pod, secrets, shared)]
-    return found + list(reference_faults(objects)) + list(name_faults(objects))
+    return found + list(reference_faults(objects)) + list(name_faults(objects)) + list(metrics_faults(objects))
 
 
 def find(objects, kind, name):
@@ -158,6 +202,14 @@ def seeded_faults(objects):
         dialled = "kaon-coordinator-9.kaon-coordinator:7700"
         changes += ((("Job", "kaon-train"), lambda o: [e.update(value=dialled) for e in o["spec"]["template"]["spec"]
                     ["containers"][0]["env"] if e["name"] == "KAON_ENDPOINTS"], dialled),)
+    if any(o["metadata"]["name"] == "kaon-shard-metrics" for o in objects):
+        policy = ("NetworkPolicy", "kaon-shard-metrics")
+        changes += (
+            (policy, lambda o: o["spec"]["ingress"][0]["from"].append({"podSelector": {}}), "metrics are open to"),
+            (policy, lambda o: o["spec"].update(ingress=[]), "metrics are open to []"),
+            (shard, lambda o: [e.update(value="/nowhere/token") for e in o["spec"]["template"]["spec"]["containers"][0]["env"]
+                               if e["name"] == "KAON_METRICS_TOKEN_FILE"], "mounts no token"),
+        )
     if any(o["kind"] == "PersistentVolumeClaim" for o in objects):
         claim = ("PersistentVolumeClaim", "kaon-checkpoints")
         changes += ((claim, lambda o: o["spec"].update(accessModes=["ReadWriteOnce"]), "claim kaon-checkpoints"),)
@@ -197,6 +249,13 @@ def main():
             if not any(word in fault for fault in faults_of(changed)):
                 failures.append(f"{overlay}: a fault is not found: {word}")
         print(f"{overlay}: {len(objects)} objects")
+    folder = os.path.join(copied, "overlays", "metrics")
+    with open(os.path.join(folder, "prometheus.yml"), encoding="ascii") as file:
+        configuration = yaml.safe_load(file)
+    failures += scrape_faults(render(folder), configuration)
+    with open(os.path.join(folder, "kustomization.yaml"), encoding="ascii") as file:
+        text = file.read()
+    failures += [f"metrics: no command makes Secret {one}" for one in MADE_BY_HAND if f"create secret generic {one} " not in text]
     sys.exit("\n".join(failures) if failures else 0)
 
 

@@ -12,6 +12,9 @@ import sys
 import yaml
 
 FOLDER = "deploy/prometheus/"
+CONFIGURATIONS = (
+    FOLDER + "prometheus.yml", FOLDER + "compose.yml", "deploy/kubernetes/overlays/metrics/prometheus.yml",
+)  # fmt: skip
 # What Prometheus adds to every series.
 TARGET_LABELS = {"job", "instance"}
 OF_PROMETHEUS = {"up": set()}
@@ -88,12 +91,13 @@ for panel in panels:
         for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
             if label not in labels:
                 problems.append(f"panel {panel['title']} shows label {label}, which it has not")
-targets = yaml.safe_load(open(FOLDER + "prometheus.yml"))["scrape_configs"]
-if {one["job_name"] for one in targets} != {"kaon-coordinator", "kaon-shard"}:
-    problems.append("rules and dashboard rely on the names of the two scrape jobs")
+for name in CONFIGURATIONS:
+    targets = yaml.safe_load(open(name))["scrape_configs"]
+    if {one["job_name"] for one in targets} != {"kaon-coordinator", "kaon-shard"}:
+        problems.append(f"{name}: rules and dashboard rely on the names of the two scrape jobs")
 if "--promtool" in sys.argv:
     for command in (
-        ["check", "config", "--syntax-only", FOLDER + "prometheus.yml"],
+        *(["check", "config", "--syntax-only", name] for name in CONFIGURATIONS),
         ["test", "rules", FOLDER + "rules_test.yml"],
     ):
         ran = subprocess.run(["promtool", *command], capture_output=True, text=True)

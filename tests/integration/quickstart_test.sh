@@ -29,11 +29,11 @@ echo "--chaos: $((SECONDS - start)) s"
 grep -q "SUMMARY" "$TEST_TMPDIR/chaos" && grep -q "with 3 kills, .* the same bits" "$TEST_TMPDIR/chaos" || fail "--chaos: $(tail -n 20 "$TEST_TMPDIR/chaos")"
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
 
-# A healthy cluster is silent but for what begins and ends, and one line a minute of each shard.
+# A healthy cluster is silent but for what begins and ends, and one line every ten minutes of each shard.
 deploy/quickstart.sh --binaries "$PWD" --dir "$TEST_TMPDIR/kept" --steps 20 >"$TEST_TMPDIR/out" 2>&1 || fail "exit status $?"
 grep -hE '^[0-9TZ:.-]+ [WEF] ' "$TEST_TMPDIR"/kept/*.log && fail "a healthy cluster logs warnings"
 for shard in 0 1; do
   lines=$(grep -c ' step [0-9]* .* applied' "$TEST_TMPDIR/kept/shard-$shard.log") || lines=0
-  ((lines >= 1 && lines <= 1 + SECONDS / 60)) || fail "shard $shard logged $lines lines about steps"
+  ((lines >= 1 && lines <= 1 + SECONDS / 600)) || fail "shard $shard logged $lines lines about steps"
 done
 finish

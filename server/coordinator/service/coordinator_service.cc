@@ -5,10 +5,12 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/steady_clock.h"
@@ -20,6 +22,7 @@
 #include "server/config/log_facts.h"
 #include "server/coordinator/service/await_reactor.h"
 #include "server/coordinator/service/unary_call.h"
+#include "server/monitor/trace_context.h"
 
 namespace kaon::coordinator {
 
@@ -47,6 +50,12 @@ absl::Status TookTooMuch(const std::string& caller, absl::Duration wait) {
   return absl::UnavailableError(absl::StrCat(
       "requests about jobs of ", caller, " took too much of the coordinator's time: try again in ",
       absl::FormatDuration(wait)));
+}
+
+std::string TraceIdOf(const v1::BeginStepRequest& request) {
+  const std::optional<monitor::TraceContext> context =
+      monitor::ParseTraceparent(request.traceparent());
+  return context.has_value() ? absl::BytesToHexString(context->trace_id) : "";
 }
 
 }  // namespace
@@ -149,10 +158,17 @@ grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerCont
                                                         v1::BeginStepResponse* response) {
   const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(
       context, response,
-      [this, request, noting = Noting(context, "BeginStep")](const absl::Status& status) {
-        // A refused request may have any job, and any step.
-        if (status.ok() && on_begin_) on_begin_(*request);
+      [this, request, response, noting = Noting(context, "BeginStep")](const absl::Status& status) {
+        const std::string trace_id = TraceIdOf(*request);
+        const config::LogTrace of_call(trace_id);
         noting(status);
+        // A refused request may have any job, and any step.
+        if (!status.ok()) return;
+        if (on_begin_) on_begin_(*request);
+        // A step that was decided already is not open.
+        if (!response->has_record()) {
+          config::SetLogTrace(request->step(), request->rank(), trace_id);
+        }
       });
   return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Begin,
              *request, answer);

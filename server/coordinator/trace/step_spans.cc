@@ -114,7 +114,7 @@ void AddPart(const ShardPart& part, const std::string& parent_id, SpanMaker& mak
 
 std::vector<TraceSpan> SpansOf(const v1::StepRecord& record,
                                const google::protobuf::RepeatedPtrField<v1::ShardPhases>& phases,
-                               const std::optional<TraceContext>& parent,
+                               const std::optional<monitor::TraceContext>& parent,
                                const std::function<uint64_t()>& random) {
   const std::vector<ShardPart> parts = PartsOf(record, phases);
   if (record.plan().step().kind() != v1::STEP_KIND_TRAIN || parts.empty()) return {};

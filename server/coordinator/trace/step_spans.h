@@ -11,7 +11,7 @@
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/trace_collector.pb.h"
-#include "server/coordinator/trace/trace_context.h"
+#include "server/monitor/trace_context.h"
 
 namespace kaon::coordinator {
 
@@ -22,7 +22,7 @@ using TraceSpan = opentelemetry::proto::collector::trace::v1::Span;
 // clocks. `parent` is the trainer's span; without one, a trace begins. `random` gives ids.
 std::vector<TraceSpan> SpansOf(const v1::StepRecord& record,
                                const google::protobuf::RepeatedPtrField<v1::ShardPhases>& phases,
-                               const std::optional<TraceContext>& parent,
+                               const std::optional<monitor::TraceContext>& parent,
                                const std::function<uint64_t()>& random);
 
 }  // namespace kaon::coordinator

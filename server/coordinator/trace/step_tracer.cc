@@ -20,7 +20,7 @@ StepTracer::StepTracer(const ClusterQueries& queries, Send send)
     : queries_(queries), send_(std::move(send)), random_(std::random_device()()) {}
 
 void StepTracer::NoteParent(const v1::BeginStepRequest& request) {
-  std::optional<TraceContext> context = ParseTraceparent(request.traceparent());
+  std::optional<monitor::TraceContext> context = monitor::ParseTraceparent(request.traceparent());
   if (!context.has_value()) return;
   MutexLock lock(mu_);
   const auto at = parents_.find(request.step());
@@ -86,7 +86,7 @@ void StepTracer::Export(const v1::StepHistoryResponse& history) {
   Parents parents;
   std::vector<TraceSpan> spans;
   for (const v1::StepRecord* record : Choose(history, parents)) {
-    std::optional<TraceContext> context;
+    std::optional<monitor::TraceContext> context;
     const auto parent = parents.find(record->plan().step().step());
     if (parent != parents.end()) context = parent->second.context;
     if (context.has_value() && !context->sampled) continue;

@@ -20,7 +20,7 @@
 #include "kernels/mutex.h"
 #include "server/coordinator/service/cluster_queries.h"
 #include "server/coordinator/trace/step_spans.h"
-#include "server/coordinator/trace/trace_context.h"
+#include "server/monitor/trace_context.h"
 
 namespace kaon::coordinator {
 
@@ -53,7 +53,7 @@ class StepTracer : public std::enable_shared_from_this<StepTracer> {
   struct Parent {
     std::string job;
     uint32_t rank = 0;
-    TraceContext context;
+    monitor::TraceContext context;
   };
   using Parents = std::map<uint64_t, Parent>;
   // Order of the log: a rollback goes to an older position in a newer timeline.

@@ -113,6 +113,9 @@ constexpr Metric kMetrics[] = {
      "1 while the shard can make nothing durable, so that steps wait"},
     {"kaon_shard_data_loss", kGauge, kShard, "",
      "1 if the shard has lost its state and never votes again"},
+    {"kaon_shard_orthogonality_error", kGauge, kShard, "",
+     "Largest orthogonality error in the newest sample of each parameter, if its update is at "
+     "least 1e-5 of its weight; absent if none is (docs/kaonctl.md)"},
     {"kaon_shard_recovery_seconds", kGauge, kShard, "", "Time of the recovery at the last start"},
     // Every server.
     {"kaon_build_info", kGauge, kBoth, "version,commit,build",

@@ -50,6 +50,7 @@ void ShardMonitor::Sample() {
   loop_.Describe("", [this](absl::StatusOr<v1::DescribeShardResponse> shard) {
     if (shard.ok()) OnDescribed(*std::move(shard));
   });
+  loop_.OrthogonalityError([this](std::optional<double> error) { orthogonality_.Set(error); });
   v1::ReadHistoryRequest read;
   {
     MutexLock lock(mu_);
@@ -88,6 +89,9 @@ std::string ShardMonitor::Page() const {
     phases_.Set(page);
   }
   if (const auto disk = disk_.Get(); disk != nullptr) SetDisk(*disk, page);
+  if (const auto error = orthogonality_.Get(); error != nullptr && error->has_value()) {
+    page.Set("kaon_shard_orthogonality_error", **error);
+  }
   page.Set("kaon_shard_pushed_bytes_total",
            static_cast<double>(counts_.bytes(monitor::Transfer::kPushed)));
   page.Set("kaon_shard_pulled_bytes_total",

@@ -55,6 +55,7 @@ class ShardMonitor {
   const monitor::ServiceHealth& health_;
   metrics::Published<v1::DescribeShardResponse> shard_;
   metrics::Published<DiskSpace> disk_;
+  metrics::Published<std::optional<double>> orthogonality_;
   // True while an answer of the step thread is awaited: at most one question waits in its queue.
   std::atomic<bool> asked_{false};
   mutable Mutex mu_;

@@ -157,6 +157,18 @@ StoredParameter* NextToSample(std::vector<StoredParameter>& parameters,
   return next;
 }
 
+std::optional<double> LargestOrthogonalityError(const std::vector<StoredParameter>& parameters) {
+  std::optional<double> largest;
+  for (const StoredParameter& parameter : parameters) {
+    const std::vector<ParameterSample>& samples = parameter.trace.samples.samples();
+    if (samples.empty() || std::isnan(samples.back().orthogonality_error)) continue;
+    // Also false for a ratio that there is not.
+    if (!(samples.back().update_to_weight_ratio >= kLeastRatioToJudge)) continue;
+    largest = std::max<double>(largest.value_or(0), samples.back().orthogonality_error);
+  }
+  return largest;
+}
+
 v1::ParameterHistory HistoryOf(uint32_t parameter_id, const SampleSeries& series) {
   v1::ParameterHistory history;
   history.set_parameter_id(parameter_id);

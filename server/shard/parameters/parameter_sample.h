@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -87,6 +88,14 @@ ParameterSample SampleOf(const StoredParameter& parameter, kernels::Backend& bac
 // are never due.
 StoredParameter* NextToSample(std::vector<StoredParameter>& parameters,
                               const ParameterPublisher& publisher, uint64_t step);
+
+// Least ratio of update to weight whose orthogonality counts. The weights' rounding to fp32 hides
+// that of smaller updates, such as those of a schedule's end.
+inline constexpr float kLeastRatioToJudge = 1e-5f;
+
+// Returns the largest orthogonality error in the newest sample of each parameter. Absent if none
+// counts.
+std::optional<double> LargestOrthogonalityError(const std::vector<StoredParameter>& parameters);
 
 v1::ParameterHistory HistoryOf(uint32_t parameter_id, const SampleSeries& series);
 

@@ -35,5 +35,36 @@ TEST(LogFactsTest, PeerIsOfTheThreadAndTheScope) {
   EXPECT_EQ(CurrentLogFacts().peer, "a");
 }
 
+TEST(LogFactsTest, TraceIsTheOneThatTheLowestRankNamesOfTheNewestBegunStep) {
+  SetLogJob("traced", 1);
+  SetLogTrace(2, 1, "b");
+  SetLogTrace(2, 0, "");
+  EXPECT_EQ(CurrentLogFacts().trace_id, "b");
+  SetLogTrace(2, 0, "a");
+  SetLogTrace(2, 1, "b");
+  EXPECT_EQ(CurrentLogFacts().trace_id, "a");
+  // The decision of a step ends nothing: its own lines come after.
+  SetLogJob("traced", 2);
+  EXPECT_EQ(CurrentLogFacts().trace_id, "a");
+  // A step without a trace has none, and neither has another job.
+  SetLogTrace(3, 1, "");
+  EXPECT_EQ(CurrentLogFacts().trace_id, "");
+  SetLogTrace(3, 2, "c");
+  EXPECT_EQ(CurrentLogFacts().trace_id, "c");
+  SetLogJob("untraced", std::nullopt);
+  EXPECT_EQ(CurrentLogFacts().trace_id, "");
+}
+
+TEST(LogFactsTest, TraceOfACallIsOfTheThreadAndTheScope) {
+  SetLogTrace(4, 0, "step");
+  {
+    const LogTrace call("call");
+    const LogTrace unknown("");
+    EXPECT_EQ(CurrentLogFacts().trace_id, "call");
+    std::thread([] { EXPECT_EQ(CurrentLogFacts().trace_id, "step"); }).join();
+  }
+  EXPECT_EQ(CurrentLogFacts().trace_id, "step");
+}
+
 }  // namespace
 }  // namespace kaon::config

@@ -83,12 +83,14 @@ TEST(ServerLogTest, AnObjectHasTheFactsThatAreKnown) {
   EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
   EXPECT_EQ(SetLogFormat("json", "kaon-test"), absl::OkStatus());
   const nlohmann::json bare = line_of("a");
-  for (const char* key : {"job", "step", "shard", "peer"}) EXPECT_FALSE(bare.contains(key)) << key;
+  for (const char* key : {"job", "step", "shard", "peer", "trace_id"})
+    EXPECT_FALSE(bare.contains(key)) << key;
   SetLogJob("run", 7);
   SetLogShard(2);
   nlohmann::json full;
   {
     const LogPeer from("spiffe://kaon.local/kaon/admin");
+    const LogTrace part_of("0af7651916cd43dd8448eb211c80319c");
     full = line_of("b");
   }
   EXPECT_EQ(SetLogFormat("text", "kaon-test"), absl::OkStatus());
@@ -96,6 +98,19 @@ TEST(ServerLogTest, AnObjectHasTheFactsThatAreKnown) {
   EXPECT_EQ(full["step"], 7);
   EXPECT_EQ(full["shard"], 2);
   EXPECT_EQ(full["peer"], "spiffe://kaon.local/kaon/admin");
+  EXPECT_EQ(full["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+}
+
+TEST(ServerLogTest, LimitsTheLinesOfAPlaceInTextToo) {
+  EXPECT_EQ(SetLogLevel("info"), absl::OkStatus());
+  EXPECT_EQ(SetLogFormat("text", "kaon-test"), absl::OkStatus());
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 1000; ++i) LOG(INFO) << "again";
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::vector<std::string> lines = absl::StrSplit(text, "] again");
+  // More than ten if the machine takes seconds for this.
+  EXPECT_GE(lines.size(), 11u);
+  EXPECT_LT(lines.size(), 1000u);
 }
 
 TEST(ServerLogTest, TellsTheLevelThatIsSet) {

@@ -1,5 +1,6 @@
 #include "server/coordinator/service/coordinator_service.h"
 
+#include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,14 +9,18 @@
 #include <future>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/mutex.h"
 #include "proto/ballot.h"
+#include "server/config/log_facts.h"
 #include "tests/server/coordinator/machine/test_job.h"
 #include "tests/server/coordinator/server_fixture.h"
 #include "tests/testing/captured_log.h"
@@ -142,6 +147,48 @@ TEST_F(CoordinatorServiceTest, LogsWhoJoinsAsWhom) {
   EXPECT_THAT(log.text(),
               HasSubstr(absl::StrCat("a caller on this machine joins as rank 1, attempt ",
                                      proto::ToString(joined.attempt()))));
+}
+
+// Keeps the trace id of the line that a sink would write for each message.
+class TraceIds : public google::LogSink {
+ public:
+  TraceIds() { google::AddLogSink(this); }
+  ~TraceIds() override { google::RemoveLogSink(this); }
+
+  using google::LogSink::send;
+  void send(google::LogSeverity, const char*, const char*, int, const google::LogMessageTime&,
+            const char*, size_t) override {
+    MutexLock lock(mu_);
+    seen_.insert(config::CurrentLogFacts().trace_id);
+  }
+  bool Has(const std::string& id) const {
+    MutexLock lock(mu_);
+    return seen_.count(id) > 0;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::set<std::string> seen_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(CoordinatorServiceTest, LinesOfAStepAndOfItsCallsHaveItsTraceId) {
+  const std::string trace(32, 'a'), other(32, 'b');
+  Train();
+  v1::BeginStepRequest request = BeginRequest(0, 1);
+  request.set_traceparent(absl::StrCat("00-", trace, "-b7ad6b7169203331-01"));
+  v1::BeginStepResponse begun;
+  ASSERT_TRUE(Begin(request, &begun).ok());
+  EXPECT_EQ(config::CurrentLogFacts().trace_id, trace);
+  // The refusals of one place have a line a second.
+  const TraceIds logged;
+  request.set_rank(9);
+  request.set_traceparent(absl::StrCat("00-", other, "-b7ad6b7169203331-01"));
+  const absl::Time patience = absl::Now() + absl::Seconds(10);
+  do {
+    ASSERT_FALSE(Begin(request, &begun).ok());
+  } while (!logged.Has(other) && absl::Now() < patience);
+  EXPECT_TRUE(logged.Has(other));
+  EXPECT_EQ(config::CurrentLogFacts().trace_id, trace);
 }
 
 // Every malformed request: the code, the field it names, that it is counted, and nothing changed.

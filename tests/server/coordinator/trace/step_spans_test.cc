@@ -43,7 +43,7 @@ v1::StepHistoryResponse History(uint64_t position) {
 
 class StepSpansTest : public ::testing::Test {
  protected:
-  std::vector<TraceSpan> Spans(const std::optional<TraceContext>& parent) {
+  std::vector<TraceSpan> Spans(const std::optional<monitor::TraceContext>& parent) {
     return SpansOf(Record(9), History(9).phases(), parent, [this] { return next_ += 2; });
   }
 
@@ -86,7 +86,7 @@ TEST_F(StepSpansTest, TellTheFactsOfTheStep) {
 }
 
 TEST_F(StepSpansTest, ArePartOfTheTrainersSpan) {
-  const TraceContext parent = {std::string(16, 't'), std::string(8, 's')};
+  const monitor::TraceContext parent = {std::string(16, 't'), std::string(8, 's')};
   const std::vector<TraceSpan> spans = Spans(parent);
   EXPECT_EQ(spans[0].trace_id(), parent.trace_id);
   EXPECT_EQ(spans[0].parent_span_id(), parent.span_id);

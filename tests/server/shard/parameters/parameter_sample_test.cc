@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -160,6 +161,40 @@ TEST(ParameterSampleTest, OfALargeParameterAreEstimates) {
   EXPECT_NEAR(sample.update_norm / std::sqrt(change), 1, 0.01);
   EXPECT_FLOAT_EQ(sample.update_to_weight_ratio, sample.update_norm / sample.weight_norm);
   EXPECT_TRUE(std::isnan(sample.stable_rank));
+}
+
+TEST(LargestOrthogonalityErrorTest, IsOfTheNewestSamplesWithALargeEnoughUpdate) {
+  const float none = std::nanf("");
+  const auto sampled = [&](std::vector<ParameterSample> samples) {
+    StoredParameter parameter;
+    for (const ParameterSample& sample : samples) parameter.trace.samples.Add(sample, 16);
+    return parameter;
+  };
+  const auto at = [&](uint64_t step, float ratio, float error) {
+    return ParameterSample{step, 1, 1, 1, ratio, error, none};
+  };
+  EXPECT_EQ(LargestOrthogonalityError({}), std::nullopt);
+  EXPECT_EQ(LargestOrthogonalityError({sampled({}), sampled({at(1, 0.1F, none)})}), std::nullopt);
+  // Rounding hides the first two, and the third is over.
+  const std::vector<StoredParameter> parameters = {
+      sampled({at(1, 1e-6F, 40)}), sampled({at(1, none, 30)}),
+      sampled({at(1, 0.1F, 20), at(11, 0.1F, 0.25F)}), sampled({at(11, 0.1F, 0.5F)})};
+  EXPECT_EQ(LargestOrthogonalityError(parameters), 0.5);
+}
+
+// W is updated by Muon.
+TEST(LargestOrthogonalityErrorTest, IsThatOfTheShardsSamples) {
+  DrivenShard shard;
+  EXPECT_EQ(shard.core().OrthogonalityError(), std::nullopt);
+  shard.Load();
+  shard.Train(1, {kGradientOfW, kGradientOfB});
+  EXPECT_EQ(shard.core().OrthogonalityError(), std::nullopt);
+  while (shard.core().Sample()) {
+  }
+  const v1::ParameterStats stats = shard.core().Stats(RequestFor(kW)).value();
+  ASSERT_TRUE(stats.has_orthogonality_error());
+  ASSERT_TRUE(shard.core().OrthogonalityError().has_value());
+  EXPECT_FLOAT_EQ(*shard.core().OrthogonalityError(), stats.orthogonality_error());
 }
 
 }  // namespace

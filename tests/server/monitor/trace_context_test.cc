@@ -1,4 +1,4 @@
-#include "server/coordinator/trace/trace_context.h"
+#include "server/monitor/trace_context.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 
-namespace kaon::coordinator {
+namespace kaon::monitor {
 namespace {
 
 constexpr char kTrace[] = "0af7651916cd43dd8448eb211c80319c";
@@ -40,4 +40,4 @@ TEST(TraceContextTest, RefusesWhatIsMalformed) {
 }
 
 }  // namespace
-}  // namespace kaon::coordinator
+}  // namespace kaon::monitor

@@ -1,11 +1,11 @@
-#include "server/coordinator/trace/trace_context.h"
+#include "server/monitor/trace_context.h"
 
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 
-namespace kaon::coordinator {
+namespace kaon::monitor {
 
 namespace {
 
@@ -45,4 +45,4 @@ std::optional<TraceContext> ParseTraceparent(absl::string_view traceparent) {
                       (flags[0] & 1) != 0};
 }
 
-}  // namespace kaon::coordinator
+}  // namespace kaon::monitor

@@ -1,14 +1,14 @@
 // The place of a span in a trace, as W3C's Trace Context names it. Values and a pure function; any
 // thread.
-#ifndef KAON_SERVER_COORDINATOR_TRACE_TRACE_CONTEXT_H_
-#define KAON_SERVER_COORDINATOR_TRACE_TRACE_CONTEXT_H_
+#ifndef KAON_SERVER_MONITOR_TRACE_CONTEXT_H_
+#define KAON_SERVER_MONITOR_TRACE_CONTEXT_H_
 
 #include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
-namespace kaon::coordinator {
+namespace kaon::monitor {
 
 struct TraceContext {
   // 16 bytes.
@@ -23,6 +23,6 @@ struct TraceContext {
 // malformed, or an id is zero.
 std::optional<TraceContext> ParseTraceparent(absl::string_view traceparent);
 
-}  // namespace kaon::coordinator
+}  // namespace kaon::monitor
 
-#endif  // KAON_SERVER_COORDINATOR_TRACE_TRACE_CONTEXT_H_
+#endif  // KAON_SERVER_MONITOR_TRACE_CONTEXT_H_

@@ -1,0 +1,75 @@
+#include "server/config/log_lines.h"
+
+#include <glog/logging.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "server/config/log_facts.h"
+
+namespace kaon::config {
+
+namespace {
+
+constexpr const char* kNames[] = {"info", "warning", "error", "fatal"};
+constexpr const char* kLetters[] = {"I", "W", "E", "F"};
+constexpr absl::Duration kStart = absl::Minutes(1);
+
+}  // namespace
+
+std::string LogLines::LinesOf(const LogMessage& message) {
+  if (!start_) start_ = message.time;
+  std::string lines = Ended(message.time);
+  Second& second = seconds_[Place(message.file, message.line)];
+  // A clock may be set back.
+  if (message.time - second.begin >= absl::Seconds(1) || message.time < second.begin) {
+    second = {message.time};
+  }
+  const bool always = message.severity == google::GLOG_FATAL ||
+                      (message.severity == google::GLOG_ERROR && message.time - *start_ < kStart);
+  if (!always && second.written >= kMostASecond) {
+    ++second.left_out;
+    ++num_left_out_;
+    return lines;
+  }
+  ++second.written;
+  return absl::StrCat(lines, Line(message));
+}
+
+std::string LogLines::Ended(absl::Time now) {
+  std::string lines;
+  if (num_left_out_ == 0) return lines;
+  for (auto& [place, second] : seconds_) {
+    const bool goes_on = now - second.begin < absl::Seconds(1) && now >= second.begin;
+    if (second.left_out == 0 || goes_on) continue;
+    const std::string text = absl::StrCat(second.left_out, " lines of this place were left out");
+    absl::StrAppend(&lines, Line({google::GLOG_WARNING, place.first, place.second, now, text}));
+    num_left_out_ -= second.left_out;
+    second.left_out = 0;
+  }
+  return lines;
+}
+
+std::string LogLines::Line(const LogMessage& message) const {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", message.time, absl::UTCTimeZone());
+  const std::string place = absl::StrCat(message.file, ":", message.line);
+  if (!json_) {
+    return absl::StrCat(time, " ", kLetters[message.severity], " ", gettid(), " ", place, "] ",
+                        message.text, "\n");
+  }
+  nlohmann::ordered_json object = {{"ts", time},          {"level", kNames[message.severity]},
+                                   {"program", program_}, {"thread", gettid()},
+                                   {"source", place},     {"msg", std::string(message.text)}};
+  const LogFacts facts = CurrentLogFacts();
+  if (!facts.job.empty()) object["job"] = facts.job;
+  if (facts.step) object["step"] = *facts.step;
+  if (facts.shard) object["shard"] = *facts.shard;
+  if (!facts.peer.empty()) object["peer"] = facts.peer;
+  if (!facts.trace_id.empty()) object["trace_id"] = facts.trace_id;
+  return absl::StrCat(object.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace),
+                      "\n");
+}
+
+}  // namespace kaon::config
