@@ -279,7 +279,7 @@ local_cluster_main() {
       --shards) shards=${2:?}; shift 2 ;;
       --workers) workers=${2:?}; shift 2 ;;
       --binaries) binaries=${2:?}; shift 2 ;;
-      --checkpoint-dir) KAON_CHECKPOINT_DIR=$(realpath -m "${2:?}"); shift 2 ;;
+      --checkpoint-dir) KAON_CHECKPOINT_DIR=$(realpath -m "${2:?}"); export KAON_CHECKPOINT_DIR; shift 2 ;;
       --fresh) fresh=1; shift ;;
       *) local_cluster_usage >&2; return 2 ;;
     esac
@@ -300,6 +300,8 @@ local_cluster_main() {
   if ! cluster_start "$dir" "$shards" "$workers"; then
     cluster_show_logs "$dir"
     cluster_stop "$dir" || true
+    # Nothing was trained there, so the next start need not be --fresh.
+    rm -rf "$dir"/shard-*/
     return 1
   fi
   if [ "$action" = run ]; then

@@ -360,7 +360,9 @@ absl::Status Resolve(Typed& typed) {
     options.command = Command::kPreflightOffline;
   }
   if (options.watch_seconds.has_value() &&
-      (!ChangesNothing(options.command) || RepeatsByItself(options.command))) {
+      (!ChangesNothing(options.command) || RepeatsByItself(options.command) ||
+       // Servers record each reading of a configuration.
+       options.command == Command::kConfig)) {
     return absl::InvalidArgumentError(
         "--watch repeats only commands that change nothing and end by themselves");
   }

@@ -28,6 +28,11 @@ std::string& PeerOfThread() {
   return peer;
 }
 
+int& AlwaysOfThread() {
+  thread_local int always = 0;
+  return always;
+}
+
 std::string& TraceOfThread() {
   thread_local std::string trace_id;
   return trace_id;
@@ -74,6 +79,12 @@ LogTrace::LogTrace(absl::string_view trace_id)
                                : std::exchange(TraceOfThread(), std::string(trace_id))) {}
 
 LogTrace::~LogTrace() { TraceOfThread() = before_; }
+
+LogAlways::LogAlways() { ++AlwaysOfThread(); }
+
+LogAlways::~LogAlways() { --AlwaysOfThread(); }
+
+bool LogsAlways() { return AlwaysOfThread() > 0; }
 
 LogFacts CurrentLogFacts() {
   OfProcess& process = Process();

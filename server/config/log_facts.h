@@ -59,6 +59,19 @@ class LogTrace {
   const std::string before_;
 };
 
+// Has every line written that this thread logs while the object lives, however many lines their
+// places have had.
+class LogAlways {
+ public:
+  LogAlways();
+  ~LogAlways();
+  LogAlways(const LogAlways&) = delete;
+  LogAlways& operator=(const LogAlways&) = delete;
+};
+
+// Returns whether a LogAlways of this thread lives.
+bool LogsAlways();
+
 // Returns the facts as this thread's next line has them.
 LogFacts CurrentLogFacts();
 

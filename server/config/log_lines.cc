@@ -19,14 +19,15 @@ constexpr absl::Duration kStart = absl::Minutes(1);
 }  // namespace
 
 std::string LogLines::LinesOf(const LogMessage& message) {
-  if (!start_) start_ = message.time;
-  std::string lines = Ended(message.time);
-  Second& second = seconds_[Place(message.file, message.line)];
   // A clock may be set back.
+  if (!start_ || message.time < *start_) start_ = message.time;
+  const bool is_last = message.severity == google::GLOG_FATAL;
+  std::string lines = Ended(is_last ? absl::InfiniteFuture() : message.time, message.time);
+  Second& second = seconds_[Place(message.file, message.line)];
   if (message.time - second.begin >= absl::Seconds(1) || message.time < second.begin) {
     second = {message.time};
   }
-  const bool always = message.severity == google::GLOG_FATAL ||
+  const bool always = is_last || LogsAlways() ||
                       (message.severity == google::GLOG_ERROR && message.time - *start_ < kStart);
   if (!always && second.written >= kMostASecond) {
     ++second.left_out;
@@ -34,24 +35,29 @@ std::string LogLines::LinesOf(const LogMessage& message) {
     return lines;
   }
   ++second.written;
-  return absl::StrCat(lines, Line(message));
+  return absl::StrCat(lines, Line(message, CurrentLogFacts()));
 }
 
-std::string LogLines::Ended(absl::Time now) {
+std::string LogLines::Ended(absl::Time now, absl::Time stamp) {
   std::string lines;
   if (num_left_out_ == 0) return lines;
   for (auto& [place, second] : seconds_) {
     const bool goes_on = now - second.begin < absl::Seconds(1) && now >= second.begin;
     if (second.left_out == 0 || goes_on) continue;
     const std::string text = absl::StrCat(second.left_out, " lines of this place were left out");
-    absl::StrAppend(&lines, Line({google::GLOG_WARNING, place.first, place.second, now, text}));
+    // The thread that logs now has nothing to do with it.
+    LogFacts facts = CurrentLogFacts();
+    facts.peer.clear();
+    facts.trace_id.clear();
+    absl::StrAppend(&lines,
+                    Line({google::GLOG_WARNING, place.first, place.second, stamp, text}, facts));
     num_left_out_ -= second.left_out;
     second.left_out = 0;
   }
   return lines;
 }
 
-std::string LogLines::Line(const LogMessage& message) const {
+std::string LogLines::Line(const LogMessage& message, const LogFacts& facts) const {
   const std::string time =
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", message.time, absl::UTCTimeZone());
   const std::string place = absl::StrCat(message.file, ":", message.line);
@@ -62,7 +68,6 @@ std::string LogLines::Line(const LogMessage& message) const {
   nlohmann::ordered_json object = {{"ts", time},          {"level", kNames[message.severity]},
                                    {"program", program_}, {"thread", gettid()},
                                    {"source", place},     {"msg", std::string(message.text)}};
-  const LogFacts facts = CurrentLogFacts();
   if (!facts.job.empty()) object["job"] = facts.job;
   if (facts.step) object["step"] = *facts.step;
   if (facts.shard) object["shard"] = *facts.shard;

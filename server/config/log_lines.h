@@ -11,6 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::config {
 
@@ -32,8 +33,8 @@ class LogLines {
   LogLines(std::string program, bool json) : program_(std::move(program)), json_(json) {}
 
   // Returns the lines to write now. Counts of lines that were left out in seconds that have ended
-  // come first. Then comes the message, unless its place has had enough. Fatal messages, and errors
-  // of the first minute, are always written.
+  // come first. Then comes the message, unless its place has had enough. Fatal messages, errors of
+  // the first minute and messages under a LogAlways are always written.
   std::string LinesOf(const LogMessage& message);
 
  private:
@@ -44,9 +45,10 @@ class LogLines {
     uint64_t left_out = 0;
   };
 
-  std::string Line(const LogMessage& message) const;
-  // Returns the lines about what was left out.
-  std::string Ended(absl::Time now);
+  std::string Line(const LogMessage& message, const LogFacts& facts) const;
+  // Returns the lines, with the time `stamp`, about what was left out in seconds that ended by
+  // `now`.
+  std::string Ended(absl::Time now, absl::Time stamp);
 
   const std::string program_;
   const bool json_;

@@ -38,8 +38,8 @@ class StderrSink final : public google::LogSink {
   }
   // Messages of threads that outlive it go to stderr as glog writes them.
   ~StderrSink() override {
-    google::RemoveLogSink(this);
     FLAGS_logtostderr = true;
+    google::RemoveLogSink(this);
   }
 
   void send(google::LogSeverity severity, const char*, const char* file, int line,

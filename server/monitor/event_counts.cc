@@ -102,6 +102,8 @@ void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view
   if (AuditLog* const audit = counts.audit(); audit != nullptr)
     audit->Act(peer, act, result, WallNow());
   const config::LogPeer from(peer);
+  // Another act must not hide it.
+  const config::LogAlways act_is_logged;
   LOG(INFO) << peer << ": " << act << ": " << ForLog(result);
 }
 

@@ -76,6 +76,7 @@ void AppliedState::Release(const std::string& job) {
   accumulator_.Release(job);
   publisher_.StopServing(job);
   sums_.clear();
+  lineage_ = {};
   parameters_.reset();
   FreeBackend();
 }

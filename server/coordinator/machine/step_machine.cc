@@ -200,8 +200,7 @@ void StepMachine::Stand() {
 // Rule 6: "a refused coordinator refuses Join and Begin".
 void StepMachine::StepDown() {
   phase_ = Phase::kStandby;
-  // Another holder finds out by itself, and may train on in this timeline.
-  failure_ = {};
+  failure_ = {};  // Another holder may train on in this timeline.
   election_.Refused();
   membership_.Reset(0);
   FailChanges(CheckHolder());

@@ -163,12 +163,10 @@ grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerCont
         const config::LogTrace of_call(trace_id);
         noting(status);
         // A refused request may have any job, and any step.
-        if (!status.ok()) return;
-        if (on_begin_) on_begin_(*request);
         // A step that was decided already is not open.
-        if (!response->has_record()) {
-          config::SetLogTrace(request->step(), request->rank(), trace_id);
-        }
+        if (!status.ok() || response->has_record()) return;
+        if (on_begin_) on_begin_(*request);
+        config::SetLogTrace(request->step(), request->rank(), trace_id);
       });
   return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Begin,
              *request, answer);

@@ -33,8 +33,8 @@ class CoordinatorService
   CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
       : loop_(loop), counts_(counts) {}
 
-  // Calls `on_begin` with every BeginStep that is answered with OK. Call it before the server
-  // starts.
+  // Calls `on_begin` with every BeginStep of the open step that is answered with OK. Call it before
+  // the server starts.
   void OnBegin(std::function<void(const v1::BeginStepRequest&)> on_begin) {
     on_begin_ = std::move(on_begin);
   }

@@ -214,7 +214,6 @@ TEST(OptionsTest, KnowsTheFormats) {
   EXPECT_TRUE(Parse({"status", "--shard", "a:1", "-o", "yaml"}).options->yaml);
   EXPECT_TRUE(Parse({"status", "--shard", "a:1", "-o", "wide"}).options->wide);
   EXPECT_EQ(Parse({"status", "--shard", "a:1", "--watch", "2"}).options->watch_seconds, 2.0);
-  EXPECT_EQ(Parse({"config", "--shard", "a:1", "--watch", "2"}).options->watch_seconds, 2.0);
 }
 
 TEST(OptionsTest, ErrorsOfTheCommandLineAreJsonToo) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/config/log_facts.h"
 
 namespace kaon::config {
 namespace {
@@ -66,17 +67,33 @@ TEST_F(LogLinesTest, FatalMessagesAndErrorsOfTheFirstMinuteAreAllWritten) {
   EXPECT_EQ(Lines(30, 1, google::GLOG_FATAL), 30);
 }
 
+TEST_F(LogLinesTest, LinesUnderALogAlwaysAreAllWritten) {
+  EXPECT_EQ(Lines(12), 10);
+  const LogAlways always;
+  EXPECT_EQ(Lines(12), 12);
+}
+
+TEST_F(LogLinesTest, AFatalMessageComesAfterWhatWasLeftOutInItsSecond) {
+  EXPECT_EQ(Lines(25), 10);
+  EXPECT_EQ(Lines(1, /*line=*/2, google::GLOG_FATAL), 2);
+  EXPECT_NE(newest_.find("2023-11-14T22:13:20.250000Z W "), std::string::npos) << newest_;
+}
+
 TEST_F(LogLinesTest, CountsAreObjectsOfAJsonLog) {
   LogLines log("kaon-test", /*json=*/true);
   for (int i = 0; i < 12; ++i) log.LinesOf({google::GLOG_INFO, "a.cc", 1, now_, "m"});
   now_ += absl::Seconds(2);
+  const LogPeer peer("kaon://cluster/admin");
   const std::vector<std::string> lines =
       absl::StrSplit(log.LinesOf({google::GLOG_INFO, "a.cc", 1, now_, "next"}), '\n');
   const auto count = nlohmann::json::parse(lines.at(0));
   EXPECT_EQ(count["msg"], "2 lines of this place were left out");
   EXPECT_EQ(count["source"], "a.cc:1");
   EXPECT_EQ(count["level"], "warning");
+  // Another caller's line is about that caller.
+  EXPECT_FALSE(count.contains("peer"));
   EXPECT_EQ(nlohmann::json::parse(lines.at(1))["msg"], "next");
+  EXPECT_EQ(nlohmann::json::parse(lines.at(1))["peer"], "kaon://cluster/admin");
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ void Train(testing::InProcessCluster& cluster, uint64_t n) {
   for (uint64_t step = 1; step <= n; ++step) {
     BeginOptions begin;
     begin.step = step;
-    // What is refused has no say in the trace.
+    // A refused request changes no trace.
     if (step == 3) {
       EXPECT_NE(BeginUnjoined(cluster, step), absl::StatusCode::kOk);
     }

@@ -140,7 +140,9 @@ TEST_F(HttpServerTest, BoundsARequest) {
 TEST_F(HttpServerTest, BoundsConnections) {
   std::vector<std::unique_ptr<HttpConnection>> idle;
   for (int i = 0; i < 80; ++i) {
-    idle.push_back(std::make_unique<HttpConnection>(server_->port()));
+    // Fewer of each address than one may have.
+    idle.push_back(
+        std::make_unique<HttpConnection>(server_->port(), absl::StrCat("127.0.0.", 2 + i % 3)));
   }
   // Those beyond the limit are closed.
   EXPECT_EQ(idle.back()->ReadUntil(""), "");
