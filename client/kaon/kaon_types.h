@@ -113,7 +113,8 @@ typedef struct kaon_begin_options {
   // Contributions that this worker pushes for each parameter; the shards add them.
   uint32_t micro_batches;
   // W3C traceparent of the trainer's span, of which the step becomes a part if the coordinator
-  // exports traces. NULL, "" or a malformed one: the step has a trace of its own.
+  // exports traces. NULL, "" or a malformed one: the step has a trace of its own. One that is not
+  // sampled: it has none.
   const char* traceparent;
 } kaon_begin_options;
 

@@ -52,7 +52,8 @@ def _cluster(options: argparse.Namespace) -> None:
                 # No job has such a name. The refusal names the job that is there.
                 client.attach("?")
             except (NotFoundError, PermissionDeniedError) as error:
-                _line("job", f"{error}; a round trip takes {(time.monotonic() - start) * 1000:.1f} ms")
+                hint = "; name it by --job" if isinstance(error, PermissionDeniedError) else ""
+                _line("job", f"{error}{hint}; a round trip takes {(time.monotonic() - start) * 1000:.1f} ms")
             return
         job = client.attach(options.job)
         start = time.monotonic()
@@ -67,7 +68,8 @@ def _doctor(options: argparse.Namespace) -> int:
     failed = False
     checks = [("library", lambda: _line("library", f"{library()._name}, Kaon {library_version()}")),
               ("programs", lambda: _line("programs", f"local clusters by {find_programs()[0]}"))]
-    tls_dir = options.tls_dir or environment_tls_dir()
+    # With endpoints of its own, a client does not read the environment.
+    tls_dir = options.tls_dir or (None if options.endpoints else environment_tls_dir())
     if tls_dir:
         checks.append(("certificate", lambda: _certificates(tls_dir)))
     checks.append(("cluster", lambda: _cluster(options)))

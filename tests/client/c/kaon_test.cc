@@ -320,8 +320,10 @@ TEST_F(KaonTraceTest, MakesAStepAPartOfTheTrainersTrace) {
     for (const auto& request : collector_.Await(num_spans)) {
       for (const auto& span : request.resource_spans(0).scope_spans(0).spans()) {
         if (span.name() != "step") continue;
-        parents[span.attributes(0).value().int_value()] =
-            absl::BytesToHexString(span.parent_span_id());
+        for (const auto& attribute : span.attributes()) {
+          if (attribute.key() != "kaon.step") continue;
+          parents[attribute.value().int_value()] = absl::BytesToHexString(span.parent_span_id());
+        }
       }
     }
   }

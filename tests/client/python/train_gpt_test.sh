@@ -44,13 +44,13 @@ same 1e-5 torch ranks
 stop
 
 # Newton-Schulz is in bf16 on both sides.
-gpt torch_muon --optimizer torch --steps 50
+gpt torch_muon --optimizer torch --steps 30
 start 2 any
-gpt kaon_muon --optimizer kaon --steps 50
+gpt kaon_muon --optimizer kaon --steps 30
 same 1e-2 torch_muon kaon_muon
 stop
 start 2 any
-two_ranks ranks_muon --steps 50
+two_ranks ranks_muon --steps 30
 same 1e-2 torch_muon ranks_muon
 stop
 for log in "$TEST_TMPDIR"/*.log; do echo "$(basename "$log" .log): $(grep -h steps/s "$log")"; done
