@@ -25,7 +25,7 @@ struct Fabric {
   const std::shared_ptr<FakeFabric> fabric_ = std::make_shared<FakeFabric>();
 };
 
-class NcclPullStreamTest : private Fabric, public ServedShardTest {
+class NcclPullStreamTest : protected Fabric, public ServedShardTest {
  protected:
   NcclPullStreamTest() : ServedShardTest(/*shm_sessions=*/0, fabric_->NewLink()) {
     link_ = fabric_->NewLink();
@@ -124,6 +124,8 @@ TEST_F(NcclPullStreamTest, AnswersWhatThePublisherRefusesAsShardDataDoes) {
 
 TEST_F(NcclPullStreamTest, AWorkerThatLeavesBeforeItHasReceivedEndsItsSession) {
   const uint64_t session = OpenSession(/*pulls=*/true);
+  // The session tells its failure as long as it is being aborted.
+  fabric_->SetFaults({.abort_hangs = true});
   {
     const auto context = WithDeadline();
     const auto call = stub_->Pull(context.get(), RequestOf(session));
@@ -135,7 +137,10 @@ TEST_F(NcclPullStreamTest, AWorkerThatLeavesBeforeItHasReceivedEndsItsSession) {
   }
   // The worker's end learns of it.
   while (state_->state() == LinkSession::State::kReady) state_->Advance(SteadyNow());
-  EXPECT_EQ(End(RequestOf(session)).error_code(), grpc::StatusCode::UNAVAILABLE);
+  const grpc::Status status = End(RequestOf(session));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "NCCL: a pull ended early");
+  fabric_->ReleaseAborts();
 }
 
 class WithoutNcclTest : public ServedShardTest {};
