@@ -216,6 +216,11 @@ absl::StatusOr<std::vector<PullTarget>> CheckTargets(const JobContext& job,
     if (target.into.elements == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": elements is null"));
     }
+    if (const absl::Status on_device = job.runtime().CheckDevice(target.into.device);
+        !on_device.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", name, ": ", on_device.message()));
+    }
     const int dtype = static_cast<int>(target.into.dtype);
     if (dtype < 1 || dtype > 3) {
       return absl::InvalidArgumentError(

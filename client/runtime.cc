@@ -181,9 +181,10 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
   if (link_ != nullptr) {
     NcclShardChannelOptions nccl;
     nccl.name = address;
-    nccl.open = [connection = connections[0]](const std::string& job, uint32_t rank) {
-      return OpenNcclSession(connection, job, rank);
+    nccl.open = [connection = connections[0]](const v1::OpenNcclSessionRequest& request) {
+      return OpenNcclSession(connection, request);
     };
+    nccl.connection = connections[0];
     nccl.link = link_;
     nccl.aborts = aborts_;
     nccl.pushes = CreateGrpcShardChannel(connections[0], calls_);

@@ -36,6 +36,10 @@ struct MutableTensorView {
   void* elements = nullptr;
   uint64_t num_elements = 0;
   DType dtype = DType::kFloat32;
+  // Number of the device whose memory gets the elements; -1: host memory. A client without
+  // ClientOptions::nccl refuses a target on a device. The library writes without an event: nothing
+  // may use the elements meanwhile. It does not count weights that arrive there as infinity.
+  int device = -1;
 
   size_t num_bytes() const { return num_elements * SizeOf(dtype); }
 };

@@ -15,7 +15,9 @@ absl::StatusOr<std::unique_ptr<DeviceGradients>> DeviceGradients::Create(int dev
 }
 
 DeviceGradients::~DeviceGradients() {
-  for (const kernels::Region region : regions_) backend_->Free(region);
+  for (const auto* const regions : {&regions_, &weights_}) {
+    for (const kernels::Region region : *regions) backend_->Free(region);
+  }
 }
 
 absl::Status DeviceGradients::CopyIn(const TensorBuffers& gradients) {
@@ -29,6 +31,21 @@ absl::Status DeviceGradients::CopyIn(const TensorBuffers& gradients) {
     backend_->CopyIn(tensor, regions_[id]);
   }
   return absl::OkStatus();
+}
+
+absl::Status DeviceGradients::AllocateWeights(const TensorBuffers& like) {
+  while (weights_.size() < like.tensors.size()) {
+    KAON_ASSIGN_OR_RETURN(const kernels::Region region,
+                          backend_->Allocate(like.tensors[weights_.size()].size()));
+    weights_.push_back(region);
+  }
+  return absl::OkStatus();
+}
+
+void DeviceGradients::CopyOut(TensorBuffers* to) const {
+  for (size_t id = 0; id < to->tensors.size(); ++id) {
+    backend_->CopyOut(weights_[id], absl::MakeSpan(to->tensors[id]));
+  }
 }
 
 }  // namespace kaon::train

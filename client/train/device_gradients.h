@@ -1,5 +1,6 @@
-// The gradients of a worker in the memory of a GPU, as a trainer on one has them: for runs that
-// send them over NCCL. Each step copies them there first. Owned by its ServiceSession; one thread.
+// The gradients and weights of a worker in the memory of a GPU, as a trainer on one has them: for
+// runs over NCCL. Each step copies gradients there first, and weights back. Owned by its
+// ServiceSession; one thread.
 #ifndef KAON_CLIENT_TRAIN_DEVICE_GRADIENTS_H_
 #define KAON_CLIENT_TRAIN_DEVICE_GRADIENTS_H_
 
@@ -30,11 +31,19 @@ class DeviceGradients {
   const void* data(uint32_t parameter_id) const { return regions_[parameter_id].data(); }
   int device() const { return device_; }
 
+  // Allocates memory for weights of these sizes, once. RESOURCE_EXHAUSTED without room.
+  absl::Status AllocateWeights(const TensorBuffers& like);
+  // Returns the memory to pull a parameter to.
+  void* weights(uint32_t parameter_id) const { return weights_[parameter_id].data(); }
+  // Copies the weights from the device.
+  void CopyOut(TensorBuffers* to) const;
+
  private:
   const std::unique_ptr<kernels::Backend> backend_;
   const int device_;
   // One for each parameter.
   std::vector<kernels::Region> regions_;
+  std::vector<kernels::Region> weights_;
 };
 
 }  // namespace kaon::train

@@ -155,12 +155,19 @@ absl::Status ServiceSession::FollowRewind() {
 
 absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
   KAON_RETURN_IF_ERROR(FollowRewind());
+  if (on_device_ != nullptr) KAON_RETURN_IF_ERROR(on_device_->AllocateWeights(*weights));
   std::vector<kaon::PullTarget> targets;
   for (uint32_t id = 0; id < weights->tensors.size(); ++id) {
     const kaon::TensorView view = ViewOf(weights->tensors[id], weights->dtype);
-    targets.push_back({id, {weights->tensors[id].data(), view.num_elements, view.dtype}});
+    kaon::MutableTensorView into = {weights->tensors[id].data(), view.num_elements, view.dtype};
+    if (on_device_ != nullptr) {
+      into.elements = on_device_->weights(id);
+      into.device = on_device_->device();
+    }
+    targets.push_back({id, into});
   }
   const absl::Status pulled = ToAbsl(Await(job_.Pull(step, std::move(targets))).status());
+  if (pulled.ok() && on_device_ != nullptr) on_device_->CopyOut(weights);
   // The version may belong to an old timeline; Refresh learns of the new one.
   if (absl::IsFailedPrecondition(pulled)) (void)job_.Refresh();
   return pulled;

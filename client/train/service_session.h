@@ -72,7 +72,7 @@ class ServiceSession : public TrainingSession {
   StopGate& gate_;
   // Shared with the library's threads.
   const std::shared_ptr<Rewind> rewind_;
-  // Null if gradients are in host memory. Outlives the pushes.
+  // Null if tensors are in host memory. Outlives the pushes.
   const std::unique_ptr<DeviceGradients> on_device_;
   // The loop took a rewind that the worker has not followed.
   bool rewound_ = false;

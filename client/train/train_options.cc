@@ -119,8 +119,8 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
                                  "shared with shards of this machine, auto is shm where it is to "
                                  "be had (default: auto)");
   app.add_option("--nccl", o.nccl,
-                 "Copy gradients to a GPU, and send them from there by NCCL over this interface or "
-                 "subnet, unencrypted");
+                 "Keep gradients and weights on a GPU, and transfer them by NCCL over this "
+                 "interface or subnet, unencrypted");
   app.add_option("--nccl-device", o.nccl_device, "Number of that GPU")->capture_default_str();
 }
 

@@ -66,7 +66,10 @@ struct NcclLane::Session {
   std::vector<bool> used;
   // A slot is free again whose push was replaced before it sent.
   bool slot_given_back = false;
-  uint64_t sent = 0;
+  // Of receives, one for each slot.
+  std::vector<Arrival> arrivals;
+  // Transfers that have begun.
+  uint64_t begun = 0;
   // Transfers that are done.
   uint64_t done = 0;
 };
@@ -172,8 +175,53 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
   if (Has(ChannelBug::kSlotReusedWhileSent)) session->used[slot] = false;
   used_ = true;
   transfer.set_session(session->number);
-  transfer.set_sequence(++session->sent);
+  transfer.set_sequence(++session->begun);
   return transfer;
+}
+
+absl::StatusOr<NcclLane::Joined> NcclLane::Join(const NcclLaneUser* user) const {
+  MutexLock lock(mu_);
+  if (user_key_ != user || session_ == nullptr) return NotTheTurn();
+  return Joined{session_->number, session_->used.size()};
+}
+
+absl::Status NcclLane::Receive(const NcclLaneUser* user, const v1::NcclTransfer& announced,
+                               uint64_t bytes, Arrived arrived) {
+  MutexLock lock(mu_);
+  if (user_key_ != user || session_ == nullptr) return NotTheTurn();
+  const size_t slot = session_->FreeSlot();
+  const bool is_next =
+      announced.session() == session_->number && announced.sequence() == session_->begun + 1;
+  if ((!is_next && !Has(ChannelBug::kPulledSequenceIgnored)) || slot == session_->used.size() ||
+      bytes < 1 || bytes > proto::kMaxChunkBytes) {
+    return absl::InternalError(absl::StrCat(
+        "transfer ", announced.sequence(), " of NCCL session ", announced.session(), ", ", bytes,
+        " bytes, expecting ", session_->begun + 1, " of session ", session_->number, ", 1 .. ",
+        proto::kMaxChunkBytes, " bytes, and a free slot"));
+  }
+  const kernels::Region memory = session_->Slot(slot, bytes);
+  const absl::Status posted = session_->state.Receive(slot, memory, SteadyNow());
+  // The thread tells the user of a session that has ended.
+  changed_.NotifyAll();
+  if (!posted.ok()) return posted;
+  session_->used[slot] = true;
+  session_->arrivals[slot] = {nullptr, slot, memory, std::move(arrived)};
+  ++session_->begun;
+  used_ = true;
+  return absl::OkStatus();
+}
+
+bool NcclLane::has_session() const {
+  MutexLock lock(mu_);
+  return session_ != nullptr && session_->state.state() == LinkSession::State::kReady;
+}
+
+void NcclLane::HandOver(std::vector<Arrival>& arrivals) {
+  for (const Arrival& arrival : arrivals) {
+    arrival.arrived(arrival.memory);
+    MutexLock lock(mu_);
+    arrival.session->used[arrival.slot] = false;
+  }
 }
 
 void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
@@ -184,7 +232,7 @@ void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
   if (used && result.ok()) retry_after_ = options_.retry_after;
   if (used && (absl::IsUnavailable(result) || absl::IsDataLoss(result))) RefuseLocked(result);
   if (used_ && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
-    FailLocked("a push ended without its finish");
+    FailLocked("a push or pull ended early");
   ForgetUserLocked();
   changed_.NotifyAll();
 }
@@ -214,7 +262,7 @@ void NcclLane::RefuseLocked(const absl::Status& why) {
   user_is_refused_ = true;
   refused_until_ = SteadyNow() + retry_after_;
   retry_after_ = std::max(retry_after_, std::min(2 * retry_after_, kMaxRetryAfter));
-  LOG(INFO) << options_.name << ": gradients travel over the network: " << why;
+  LOG(INFO) << options_.name << ": tensors travel over the network: " << why;
 }
 
 absl::StatusOr<std::shared_ptr<NcclLane::Session>> NcclLane::NewSession() {
@@ -232,6 +280,7 @@ absl::StatusOr<std::shared_ptr<NcclLane::Session>> NcclLane::NewSession() {
   session->in_memory = in_memory_;
   session->number = opened.session();
   session->used.resize(std::min(opened.slots(), kMaxSlots));
+  session->arrivals.resize(session->used.size());
   KAON_ASSIGN_OR_RETURN(session->memory,
                         options_.link->Allocate(session->used.size() * proto::kMaxChunkBytes));
   KAON_RETURN_IF_ERROR(session->state.Start(id, 1, SteadyNow()));
@@ -266,7 +315,7 @@ void NcclLane::Run() {
         RefuseLocked(absl::ResourceExhaustedError("earlier NCCL sessions are being aborted"));
         told.user = user_.lock();
       }
-      if (!open && !stop && told.user == nullptr && told.soon.empty()) WaitLocked(under_way);
+      if (!open && !stop && told.nothing()) WaitLocked(under_way);
     }
     if (stop) return;
     if (open) {
@@ -275,6 +324,7 @@ void NcclLane::Run() {
       MutexLock lock(mu_);
       if (session_ == nullptr) told.user = user_.lock();
     }
+    HandOver(told.arrivals);
     for (const auto& one : told.soon) {
       if (const auto user = one.lock()) user->OnTurn();
     }
@@ -301,7 +351,13 @@ bool NcclLane::AdvanceLocked(Told* told) {
   if (session_ != nullptr) {
     const bool was_ready = session_->state.state() == LinkSession::State::kReady;
     const std::vector<uint64_t> done = session_->state.Advance(SteadyNow());
-    for (const uint64_t slot : done) session_->used[slot] = false;
+    for (const uint64_t slot : done) {
+      Arrival& arrival = session_->arrivals[slot];
+      session_->used[slot] = arrival.arrived != nullptr;
+      if (arrival.arrived == nullptr) continue;
+      told->arrivals.push_back(std::exchange(arrival, Arrival()));
+      told->arrivals.back().session = session_;
+    }
     session_->done += done.size();
     const bool is_ready = session_->state.state() == LinkSession::State::kReady;
     if (session_->state.ended()) {

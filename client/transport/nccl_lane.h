@@ -1,6 +1,6 @@
-// The worker's end of gradients over NCCL, for one rank and one shard. It has one session at a
-// time, the staging slots of the session, and a thread that opens and advances it. One push at a
-// time uses it. Owned by NcclShardChannel and its pushes; any thread.
+// The worker's end of gradients or weights over NCCL, for one rank and one shard. It has one
+// session at a time, the staging slots of the session, and a thread that opens and advances it. One
+// push or pull at a time uses it. Owned by NcclShardChannel and its calls; any thread.
 #ifndef KAON_CLIENT_TRANSPORT_NCCL_LANE_H_
 #define KAON_CLIENT_TRANSPORT_NCCL_LANE_H_
 
@@ -25,7 +25,7 @@
 
 namespace kaon::client {
 
-// A push that uses a lane. The lane calls it on its own thread, without a lock held.
+// A push or pull that uses a lane. The lane calls it on its own thread, without a lock held.
 class NcclLaneUser {
  public:
   // Numbers the users in the order of their construction.
@@ -34,7 +34,7 @@ class NcclLaneUser {
   uint64_t number() const { return number_; }
   // Something changed: ask NcclLane::TakeTurn again.
   virtual void OnTurn() = 0;
-  // The session that carried some of the push has ended, with UNAVAILABLE.
+  // The session that carried some of it has ended, with UNAVAILABLE.
   virtual void OnSessionEnded(const absl::Status& why) = 0;
 
  private:
@@ -61,6 +61,16 @@ class NcclLane {
     // Interval of looking at transfers under way.
     absl::Duration tick = absl::Microseconds(50);
   };
+  // The session that a pull has joined.
+  struct Joined {
+    uint64_t session = 0;
+    // Receives that it can have under way.
+    size_t slots = 0;
+  };
+  // Called on the lane's thread, without a lock held. The memory is the transfer's until it
+  // returns.
+  using Arrived = std::function<void(kernels::ConstRegion)>;
+
   enum class Turn {
     // Send will find a free slot.
     kNow,
@@ -87,24 +97,43 @@ class NcclLane {
   absl::StatusOr<v1::NcclTransfer> Send(const NcclLaneUser* user,
                                         const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // The push is over. Unless it finished, the session that it used ends: the shard may not have
-  // posted every receive. After UNAVAILABLE or DATA_LOSS, pushes use the network for a while. Does
-  // nothing if another push has replaced it.
+  // Returns the session of a pull. Call it after kNow. UNAVAILABLE as of Send.
+  absl::StatusOr<Joined> Join(const NcclLaneUser* user) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Posts the receive of a transfer that the shard has announced. Calls `arrived` unless the
+  // session ends before. UNAVAILABLE as of Send. INTERNAL: another transfer than the next one, no
+  // free slot, or a size that no slot has.
+  absl::Status Receive(const NcclLaneUser* user, const v1::NcclTransfer& announced, uint64_t bytes,
+                       Arrived arrived) ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns whether both ends have joined a session.
+  bool has_session() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The push or pull is over. Unless it finished, the session that it used ends: the ends may
+  // disagree about what is under way. After UNAVAILABLE or DATA_LOSS, others use the network for a
+  // while. Does nothing if another push has replaced it.
   void Release(const NcclLaneUser* user, const absl::Status& result) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // Shared with the abort that frees its memory.
   struct Session;
+  struct Arrival {
+    std::shared_ptr<Session> session;
+    size_t slot = 0;
+    kernels::Region memory;
+    Arrived arrived;
+  };
   // What to tell the user once no lock is held.
   struct Told {
     std::shared_ptr<NcclLaneUser> user;
     absl::Status ended;
     std::vector<std::weak_ptr<NcclLaneUser>> soon;
+    std::vector<Arrival> arrivals;
+
+    bool nothing() const { return user == nullptr && soon.empty() && arrivals.empty(); }
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void Open() ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<Session>> NewSession();
+  void HandOver(std::vector<Arrival>& arrivals) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns whether something is under way.
   bool AdvanceLocked(Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RefuseLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -120,7 +149,7 @@ class NcclLane {
   // Shared with the sessions whose memory is not freed yet.
   const std::shared_ptr<const int> in_memory_ = std::make_shared<int>(0);
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool wants_session_ ABSL_GUARDED_BY(mu_) = false;

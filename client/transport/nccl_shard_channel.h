@@ -1,6 +1,6 @@
 // Implements ShardChannel for a client whose tensors may be on a device. Pushes send them over
-// NCCL, and everything else over one connection. Pulls use `pulls`. One object per shard; any
-// thread.
+// NCCL, and everything else over one connection. Pulls use NCCL for targets on a device, once a
+// push of the job has a session, and `pulls` for all others. One object per shard; any thread.
 #ifndef KAON_CLIENT_TRANSPORT_NCCL_SHARD_CHANNEL_H_
 #define KAON_CLIENT_TRANSPORT_NCCL_SHARD_CHANNEL_H_
 
@@ -22,16 +22,18 @@
 
 namespace kaon::client {
 
-// Asks the shard at the other end of `channel` for a session of this worker, in 2 seconds at most.
+// Asks the shard at the other end of `channel` for a session, in 2 seconds at most.
 absl::StatusOr<v1::OpenNcclSessionResponse> OpenNcclSession(
-    const std::shared_ptr<grpc::Channel>& channel, const std::string& job, uint32_t rank);
+    const std::shared_ptr<grpc::Channel>& channel, const v1::OpenNcclSessionRequest& request);
 
 struct NcclShardChannelOptions {
   // Name of the shard in the log.
   std::string name;
   // Asks for a session; may take seconds.
-  std::function<absl::StatusOr<v1::OpenNcclSessionResponse>(const std::string& job, uint32_t rank)>
+  std::function<absl::StatusOr<v1::OpenNcclSessionResponse>(const v1::OpenNcclSessionRequest&)>
       open;
+  // Connection of calls that pull over NCCL.
+  std::shared_ptr<grpc::Channel> connection;
   // Shared with the whole client, and with aborts that hang.
   std::shared_ptr<kernels::DeviceLink> link;
   std::shared_ptr<kernels::AbortQueue> aborts;

@@ -49,7 +49,8 @@ absl::Status PullAssembler::Accept(absl::Span<const proto::ChunkView> chunks) {
   return absl::OkStatus();
 }
 
-absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload) {
+absl::StatusOr<PullAssembler::Place> PullAssembler::Take(const v1::TensorChunk& chunk,
+                                                         size_t bytes) {
   if (target_ == targets_.size()) {
     return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), ", offset ",
                                             chunk.offset(), " after all that was asked for"));
@@ -65,8 +66,6 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
                                             static_cast<int>(chunk.dtype()), ", expecting ",
                                             static_cast<int>(dtype_)));
   }
-  size_t bytes = 0;
-  for (const absl::Span<const std::byte>& run : payload) bytes += run.size();
   const size_t size = SizeOf(target.dtype);
   if (chunk.num_elements() == 0 || chunk.num_elements() > target.num_elements - num_elements_ ||
       bytes != chunk.num_elements() * size) {
@@ -74,14 +73,28 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
         "pulled parameter ", chunk.parameter_id(), ", offset ", chunk.offset(), ": ",
         chunk.num_elements(), " elements in ", bytes, " bytes, of ", target.num_elements));
   }
+  const Place place = {target, static_cast<std::byte*>(target.elements) + num_elements_ * size};
+  num_elements_ += chunk.num_elements();
+  if (num_elements_ == target.num_elements) {
+    ++target_;
+    num_elements_ = 0;
+  }
+  return place;
+}
+
+absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload) {
+  size_t bytes = 0;
+  for (const absl::Span<const std::byte>& run : payload) bytes += run.size();
+  KAON_ASSIGN_OR_RETURN(const Place place, Take(chunk, bytes));
+  const MutableTensorView& target = place.target;
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   // Masters are fp32: some have no other value in a 16-bit type.
   if (on_infinite_ && target.dtype != DType::kFloat32) {
     const uint64_t infinite = CountInfinite(target.dtype, payload);
     if (infinite > 0) on_infinite_(chunk.parameter_id(), infinite);
   }
-  auto* to = static_cast<std::byte*>(target.elements) + num_elements_ * size;
-  const bool streams = target.num_elements * size >= kernels::kLeastStreamedBytes;
+  std::byte* to = place.to;
+  const bool streams = target.num_bytes() >= kernels::kLeastStreamedBytes;
   for (const absl::Span<const std::byte>& run : payload) {
     if (streams) {
       kernels::StreamTo(run.data(), run.size(), to);
@@ -91,11 +104,6 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
     to += run.size();
   }
   if (streams) kernels::EndStreaming();
-  num_elements_ += chunk.num_elements();
-  if (num_elements_ == target.num_elements) {
-    ++target_;
-    num_elements_ = 0;
-  }
   return absl::OkStatus();
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/kaon/tensor.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "proto/tensor_stream.h"
@@ -28,6 +30,15 @@ class PullAssembler {
   // checksum; INTERNAL names a chunk other than the next one. The bad chunk and those after it are
   // not written. INTERNAL also if the message has no chunk.
   absl::Status Accept(absl::Span<const proto::ChunkView> chunks);
+
+  // A target, and the memory in it to which the elements of a chunk belong.
+  struct Place {
+    MutableTensorView target;
+    std::byte* to = nullptr;
+  };
+  // Checks all of a chunk of so many bytes but the bytes. Counts it as written, which the caller
+  // does. INTERNAL as of Accept.
+  absl::StatusOr<Place> Take(const v1::TensorChunk& chunk, size_t bytes);
 
   // Returns DATA_LOSS if a parameter is not complete; the error names the first one.
   absl::Status CheckComplete() const;

@@ -16,7 +16,7 @@ struct TransferCounters {
   std::atomic<uint64_t> pull_bytes{0};
   // Payload bytes of both that passed through shared memory.
   std::atomic<uint64_t> shm_bytes{0};
-  // Payload bytes that left a device over NCCL.
+  // Payload bytes that left or reached a device over NCCL.
   std::atomic<uint64_t> nccl_bytes{0};
   // Calls that had no session over shared memory and used the network.
   std::atomic<uint64_t> shm_refusals{0};

@@ -49,6 +49,11 @@ bool CudaLink::IsReady(void* event) { return lanes_->Borrow()->stream->IsNativeD
 
 void CudaLink::WaitFor(void* event) { lanes_->Borrow()->stream->WaitForNative(event); }
 
+void CudaLink::CopyIn(absl::Span<const std::byte> from, Region to) {
+  CHECK_EQ(from.size(), to.size());
+  CopyInThrough(*lanes_->Borrow(), from.data(), from.size(), to.data());
+}
+
 void CudaLink::Copy(ConstRegion from, Region to) {
   CHECK_EQ(from.size(), to.size());
   const LanePool::Borrowed lane = lanes_->Borrow();

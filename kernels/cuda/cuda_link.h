@@ -34,6 +34,7 @@ class CudaLink final : public DeviceLink {
   void Free(Region memory) override;
   bool IsReady(void* event) override;
   void WaitFor(void* event) override;
+  void CopyIn(absl::Span<const std::byte> from, Region to) override;
   void Copy(ConstRegion from, Region to) override;
   void CopyOut(ConstRegion from, absl::Span<std::byte> to) override;
   uint64_t Digest(uint32_t parameter_id, ConstRegion bytes) override;

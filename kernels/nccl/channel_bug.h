@@ -46,6 +46,14 @@ enum class ChannelBug {
   kSessionKeptAfterFailure = 15,  // client/transport/nccl_lane
   // The worker reads a tensor before its event.
   kEventIgnored = 16,  // client/transport/nccl_lane
+  // The worker takes weights with another digest than announced.
+  kPulledDigestIgnored = 17,  // client/transport/nccl_pull
+  // The worker takes a transfer of weights whatever number it has.
+  kPulledSequenceIgnored = 18,  // client/transport/nccl_lane
+  // A pull ends while weights are on their way.
+  kPullDoesNotWait = 19,  // client/transport/nccl_pull
+  // The shard keeps a session after a pull that ended early.
+  kSessionKeptAfterPull = 20,  // server/shard/transport/nccl_pull_stream
 };
 // clang-format on
 

@@ -53,6 +53,7 @@ class DeviceLink {
   // Later copies wait on the device for the event, a cudaEvent_t. Does not block.
   virtual void WaitFor(void* event) = 0;
   // Each is done when it returns. Sizes must agree (CHECK).
+  virtual void CopyIn(absl::Span<const std::byte> from, Region to) = 0;
   virtual void Copy(ConstRegion from, Region to) = 0;
   virtual void CopyOut(ConstRegion from, absl::Span<std::byte> to) = 0;
   // Returns the digest by kernels/reduce/digest.h of memory of the device, with kTransferSlot.

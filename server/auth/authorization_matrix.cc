@@ -28,6 +28,7 @@ constexpr MethodRule kMatrix[] = {
     // A reader may ask: the handler refuses it a session, and it is not reported as an intruder.
     {"/kaon.v1.ShardLocal/OpenSession", kReaders},
     {"/kaon.v1.ShardNccl/OpenSession", kWorkers},
+    {"/kaon.v1.ShardNccl/Pull", kWorkers},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},
     {"/kaon.v1.ShardControl/ReadHistory", kInspectors},

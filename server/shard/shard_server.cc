@@ -167,7 +167,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_RETURN_IF_ERROR(StartSessions(config));
   data_service_ = std::make_unique<ShardDataService>(
       *loop_, nccl_endpoint_.get(), config.host_memory_bytes() + config.staging_bytes());
-  nccl_service_ = std::make_unique<ShardNcclService>(nccl_endpoint_.get(), counts_);
+  nccl_service_ = std::make_unique<ShardNcclService>(*loop_, nccl_endpoint_.get(), *data_service_);
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
   control_service_ = std::make_unique<ShardControlService>(*loop_, nccl_endpoint_.get());
   return absl::OkStatus();

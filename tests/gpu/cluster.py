@@ -236,7 +236,7 @@ def measure_training(programs, directory, device, small):
 def why_no_nccl(programs, device):
     """Returns why gradients over NCCL cannot be tried here, or nothing."""
     if not device or not device[1].startswith("cuda:"):
-        return "there is no GPU; nccl_equality_test and nccl_shard_channel_test run both ends over a fake fabric"
+        return "there is no GPU; nccl_processes_test runs the three processes over sockets in place of NCCL"
     if not programs.knows("kaon-train", "--nccl") or not programs.knows("kaon-shard", "--nccl"):
         return "the programs have no option --nccl"
     folders = [folder for root in sys.path for folder in glob.glob(os.path.join(root, "nvidia", "nccl", "lib"))]

@@ -38,6 +38,11 @@ class FakeFabric::Link : public DeviceLink {
     return ready == nullptr || ready();
   }
   void WaitFor(void* event) override { static_cast<const FakeEvent*>(event)->work(); }
+  void CopyIn(absl::Span<const std::byte> from, Region to) override {
+    CHECK_EQ(from.size(), to.size());
+    CHECK(to.space() == Space::kDevice);
+    std::memcpy(to.data(), from.data(), from.size());
+  }
   void Copy(ConstRegion from, Region to) override {
     CHECK_EQ(from.size(), to.size());
     CHECK(from.space() == Space::kDevice && to.space() == Space::kDevice);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/mutex.h"
 
 namespace kaon::kernels::cuda::on_host {
 namespace {
@@ -20,11 +22,28 @@ bool IsFilledWith(const std::byte* from, uint64_t bytes, int value) {
                      [&](std::byte byte) { return byte == static_cast<std::byte>(value); });
 }
 
+// The sizes of all allocations of a kind in this process, by their first byte.
+struct Allocated {
+  Mutex mu;
+  std::map<std::string, std::map<uintptr_t, uint64_t>> sizes ABSL_GUARDED_BY(mu);
+};
+
+Allocated& OfProcess() {
+  // Never destroyed: a device may be destroyed later.
+  static Allocated* const allocated = std::make_unique<Allocated>().release();
+  return *allocated;
+}
+
 uint64_t TotalBytes(uint64_t bytes) {
   return kGuard + (bytes + kAlignment - 1) / kAlignment * kAlignment + kGuard;
 }
 
 }  // namespace
+
+GuardedMemory::~GuardedMemory() {
+  MutexLock lock(OfProcess().mu);
+  for (const auto& [begin, allocation] : allocations_) OfProcess().sizes[kind_].erase(begin);
+}
 
 absl::StatusOr<void*> GuardedMemory::Allocate(uint64_t bytes) {
   if (bytes > free_bytes()) {
@@ -43,6 +62,10 @@ absl::StatusOr<void*> GuardedMemory::Allocate(uint64_t bytes) {
   std::memset(allocation.memory.get(), kGuardByte, total);
   std::memset(begin, kUnwrittenByte, bytes);
   used_ += bytes;
+  {
+    MutexLock lock(OfProcess().mu);
+    OfProcess().sizes[kind_][reinterpret_cast<uintptr_t>(begin)] = bytes;
+  }
   allocations_.emplace(reinterpret_cast<uintptr_t>(begin), std::move(allocation));
   return begin;
 }
@@ -63,6 +86,10 @@ void GuardedMemory::Free(void* memory) {
   CheckGuards(at->second);
   std::memset(memory, kUnwrittenByte, at->second.bytes);
   used_ -= at->second.bytes;
+  {
+    MutexLock lock(OfProcess().mu);
+    OfProcess().sizes[kind_].erase(at->first);
+  }
   freed_.push_back(std::move(at->second));
   allocations_.erase(at);
 }
@@ -78,11 +105,13 @@ void GuardedMemory::Reclaim() {
 
 void GuardedMemory::CheckInside(const void* at, uint64_t bytes, const char* what) const {
   const auto address = reinterpret_cast<uintptr_t>(at);
-  auto allocation = allocations_.upper_bound(address);
-  CHECK(allocation != allocations_.begin()) << what << ": " << at << " is not " << kind_;
+  MutexLock lock(OfProcess().mu);
+  const std::map<uintptr_t, uint64_t>& sizes = OfProcess().sizes[kind_];
+  auto allocation = sizes.upper_bound(address);
+  CHECK(allocation != sizes.begin()) << what << ": " << at << " is not " << kind_;
   --allocation;
   const uint64_t offset = address - allocation->first;
-  const uint64_t size = allocation->second.bytes;
+  const uint64_t size = allocation->second;
   CHECK(offset <= size && bytes <= size - offset)
       << what << ": bytes " << offset << " .. " << offset + bytes << " of " << size << " of "
       << kind_;

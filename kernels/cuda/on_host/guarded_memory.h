@@ -24,6 +24,7 @@ class GuardedMemory {
   // `kind` names the memory in messages.
   GuardedMemory(std::string kind, uint64_t capacity)
       : kind_(std::move(kind)), capacity_(capacity) {}
+  ~GuardedMemory();
 
   uint64_t free_bytes() const { return capacity_ - used_; }
 
@@ -35,7 +36,8 @@ class GuardedMemory {
   // Releases freed memory. Nothing has written it since (CHECK).
   void Reclaim();
 
-  // CHECKs that the bytes lie inside one allocation. `what` names their use.
+  // CHECKs that the bytes lie inside one allocation of this kind in the process. As on a GPU, a
+  // library may copy what another one has allocated. `what` names the use of the bytes.
   void CheckInside(const void* at, uint64_t bytes, const char* what) const;
   // Returns the size of an allocation that begins there (CHECK).
   uint64_t SizeOf(const void* memory) const;

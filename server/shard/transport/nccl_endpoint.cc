@@ -38,6 +38,12 @@ struct NcclEndpoint::Session {
   const std::shared_ptr<kernels::DeviceLink> link;
   uint64_t number = 0;
   Sender worker;
+  // The shard sends.
+  bool pulls = false;
+
+  bool IsOf(const v1::OpenNcclSessionRequest& request) const {
+    return worker.job == request.job() && worker.rank == request.rank() && pulls == request.pulls();
+  }
   LinkSession state;
   kernels::Region memory;
   std::vector<Slot> slots;
@@ -46,7 +52,8 @@ struct NcclEndpoint::Session {
   bool noted_unjoined = false;
   // Time at which it was opened or last carried something.
   absl::Time busy_at;
-  uint64_t received = 0;
+  // Transfers that have begun.
+  uint64_t transfers = 0;
   uint64_t bytes = 0;
   bool abort_asked = false;
 };
@@ -57,7 +64,8 @@ struct NcclEndpoint::Work {
   size_t slot = 0;
   Announced announced;
   Received received;
-  // Why nothing arrived.
+  Sent sent;
+  // Why it was not done.
   absl::Status status;
 };
 
@@ -110,6 +118,8 @@ std::vector<v1::NcclPair> NcclEndpoint::Pairs(const std::string& job) const {
 }
 
 void NcclEndpoint::NoteOpened(const Session& session) {
+  // Pairs tells of gradients.
+  if (session.pulls) return;
   const std::string& job = session.worker.job;
   MutexLock lock(pairs_mu_);
   if (pairs_.size() >= kMaxPairs) {
@@ -125,6 +135,7 @@ void NcclEndpoint::NoteOpened(const Session& session) {
 }
 
 void NcclEndpoint::Note(const Session& session, const std::function<void(v1::NcclPair&)>& change) {
+  if (session.pulls) return;
   MutexLock lock(pairs_mu_);
   const auto pair = pairs_.find({session.worker.job, session.worker.rank});
   if (pair != pairs_.end()) change(pair->second);
@@ -138,9 +149,9 @@ void NcclEndpoint::NoteState(const Session& session, const char* state) {
 
 absl::Status NcclEndpoint::CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const {
   if (stopped_) return absl::UnavailableError("the shard stops");
-  const auto of_rank = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& session) {
-    return session->worker.job == request.job() && session->worker.rank == request.rank();
-  });
+  const auto of_rank =
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [&request](const auto& session) { return session->IsOf(request); });
   if (static_cast<uint32_t>(of_rank) >= kMaxNcclSessionsOfRank) {
     return absl::ResourceExhaustedError(
         absl::StrCat("rank ", request.rank(), " has ", of_rank, " NCCL sessions, at most ",
@@ -177,17 +188,18 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   }
   const auto session = std::make_shared<Session>(link_, options_.session);
   session->worker = {request.job(), request.rank()};
+  session->pulls = request.pulls();
   KAON_ASSIGN_OR_RETURN(session->memory, link_->Allocate(options_.slots * options_.slot_bytes));
   for (uint32_t i = 0; i < options_.slots; ++i) {
     session->slots.push_back(
-        {session->memory.Sub(i * options_.slot_bytes, options_.slot_bytes), false, {}, nullptr});
+        {session->memory.Sub(i * options_.slot_bytes, options_.slot_bytes), false, {}, {}, {}});
   }
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(CheckRoomLocked(request));
   // Last: NCCL listens for both ranks from here on, and nothing but their joining ends that.
   KAON_ASSIGN_OR_RETURN(const kernels::UniqueId id, link_->NewId());
   for (const auto& earlier : sessions_) {
-    if (earlier->worker.job != request.job() || earlier->worker.rank != request.rank()) continue;
+    if (!earlier->IsOf(request)) continue;
     if (!earlier->joined) NoteUnjoinedLocked(*earlier);
     earlier->state.Fail("the worker opened another session", SteadyNow());
   }
@@ -203,7 +215,7 @@ absl::StatusOr<v1::OpenNcclSessionResponse> NcclEndpoint::Open(
   NoteOpened(*session);
   changed_.NotifyAll();
   LOG(INFO) << "NCCL session " << session->number << " for " << auth::PeerName(peer) << " as rank "
-            << request.rank();
+            << request.rank() << (request.pulls() ? ", for pulls" : "");
   v1::OpenNcclSessionResponse response;
   response.set_session(session->number);
   response.set_unique_id(id.data(), id.size());
@@ -249,46 +261,92 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
                                    Received received) {
   const v1::NcclTransfer& transfer = announced.transfer;
   MutexLock lock(mu_);
-  Session* const session = FindLocked(transfer.session());
-  if (session == nullptr || session->state.ended()) {
-    return session == nullptr ? absl::UnavailableError(
-                                    absl::StrCat("NCCL session ", transfer.session(), " is over"))
-                              : session->state.failure();
-  }
-  const bool is_of_sender =
-      session->worker.job == sender.job && session->worker.rank == sender.rank;
-  if (!is_of_sender && !Has(ChannelBug::kSessionOfOtherRank)) {
-    // An honest worker may name a session of the process before this one.
-    return absl::UnavailableError(
-        absl::StrCat("NCCL session ", transfer.session(), " is not of rank ", sender.rank));
-  }
-  if (transfer.sequence() != session->received + 1 && !Has(ChannelBug::kSequenceIgnored)) {
+  KAON_ASSIGN_OR_RETURN(Session* const session,
+                        UsableLocked(transfer.session(), sender, /*pulls=*/false));
+  if (transfer.sequence() != session->transfers + 1 && !Has(ChannelBug::kSequenceIgnored)) {
     return absl::InvalidArgumentError(
         absl::StrCat("NCCL session ", transfer.session(), ": transfer ", transfer.sequence(),
-                     " announced, expecting ", session->received + 1));
+                     " announced, expecting ", session->transfers + 1));
   }
-  if (announced.bytes < 1 || announced.bytes > options_.slot_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("NCCL transfer of ", announced.bytes,
-                                                   " bytes, expecting 1 .. ", options_.slot_bytes));
-  }
-  const auto slot = std::find_if(session->slots.begin(), session->slots.end(),
-                                 [](const Slot& one) { return !one.used; });
-  if (slot == session->slots.end()) {
-    return absl::ResourceExhaustedError(absl::StrCat("NCCL session ", transfer.session(), ": all ",
-                                                     options_.slots, " slots are in use"));
-  }
-  const auto tag = static_cast<uint64_t>(slot - session->slots.begin());
+  KAON_ASSIGN_OR_RETURN(const size_t tag, FreeSlotLocked(*session, announced.bytes));
+  Slot& slot = session->slots[tag];
   const absl::Status posted =
-      session->state.Receive(tag, slot->memory.Sub(0, announced.bytes), SteadyNow());
+      session->state.Receive(tag, slot.memory.Sub(0, announced.bytes), SteadyNow());
   // On an error, the session has ended.
   changed_.NotifyAll();
   if (!posted.ok()) return posted;
   session->busy_at = SteadyNow();
-  slot->used = true;
-  slot->announced = announced;
-  slot->received = std::move(received);
-  ++session->received;
+  slot.used = true;
+  slot.announced = announced;
+  slot.received = std::move(received);
+  ++session->transfers;
   return absl::OkStatus();
+}
+
+absl::StatusOr<NcclEndpoint::Session*> NcclEndpoint::UsableLocked(uint64_t number,
+                                                                  const Sender& worker,
+                                                                  bool pulls) const {
+  Session* const session = FindLocked(number);
+  if (session == nullptr) {
+    return absl::UnavailableError(absl::StrCat("NCCL session ", number, " is over"));
+  }
+  if (session->state.ended()) return session->state.failure();
+  const bool is_of_worker =
+      session->worker.job == worker.job && session->worker.rank == worker.rank;
+  if (!is_of_worker && !Has(ChannelBug::kSessionOfOtherRank)) {
+    // An honest worker may name a session of the process before this one.
+    return absl::UnavailableError(
+        absl::StrCat("NCCL session ", number, " is not of rank ", worker.rank));
+  }
+  if (session->pulls == pulls) return session;
+  return absl::UnavailableError(absl::StrCat("NCCL session ", number, " is for ",
+                                             session->pulls ? "pulls" : "pushes", ", expecting ",
+                                             pulls ? "pulls" : "pushes"));
+}
+
+absl::StatusOr<size_t> NcclEndpoint::FreeSlotLocked(const Session& session, uint64_t bytes) const {
+  if (bytes < 1 || bytes > options_.slot_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("NCCL transfer of ", bytes, " bytes, expecting 1 .. ", options_.slot_bytes));
+  }
+  const auto slot = std::find_if(session.slots.begin(), session.slots.end(),
+                                 [](const Slot& one) { return !one.used; });
+  if (slot != session.slots.end()) return static_cast<size_t>(slot - session.slots.begin());
+  return absl::ResourceExhaustedError(
+      absl::StrCat("NCCL session ", session.number, ": all ", options_.slots, " slots are in use"));
+}
+
+absl::StatusOr<v1::NcclTransfer> NcclEndpoint::Send(const Sender& to, uint64_t session,
+                                                    uint32_t parameter_id,
+                                                    absl::Span<const std::byte> payload,
+                                                    Sent sent) {
+  std::shared_ptr<Session> used;
+  size_t tag = 0;
+  {
+    MutexLock lock(mu_);
+    KAON_ASSIGN_OR_RETURN(Session* const usable, UsableLocked(session, to, /*pulls=*/true));
+    KAON_ASSIGN_OR_RETURN(tag, FreeSlotLocked(*usable, payload.size()));
+    usable->slots[tag].used = true;
+    used = *std::find_if(sessions_.begin(), sessions_.end(),
+                         [usable](const auto& one) { return one.get() == usable; });
+  }
+  Slot& slot = used->slots[tag];
+  const kernels::Region memory = slot.memory.Sub(0, payload.size());
+  link_->CopyIn(payload, memory);
+  v1::NcclTransfer transfer;
+  transfer.set_session(session);
+  // The digest is that of the bytes before the copy, so it also covers the way into the device.
+  transfer.set_digest(
+      kernels::TensorDigester(parameter_id, kernels::kTransferSlot).OfBytes(payload, 0));
+  MutexLock lock(mu_);
+  const absl::Status queued = used->state.Send(tag, memory, SteadyNow());
+  changed_.NotifyAll();
+  if (!queued.ok()) return queued;
+  used->busy_at = SteadyNow();
+  slot.announced.bytes = payload.size();
+  slot.sent = std::move(sent);
+  transfer.set_sequence(++used->transfers);
+  return transfer;
 }
 
 void NcclEndpoint::Fail(uint64_t session, const std::string& why) {
@@ -319,7 +377,12 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
   for (const std::shared_ptr<Session>& session : sessions_) {
     for (const uint64_t tag : session->state.Advance(SteadyNow())) {
       Slot& slot = session->slots[tag];
-      work->push_back({session, tag, slot.announced, std::move(slot.received), {}});
+      work->push_back({session,
+                       tag,
+                       slot.announced,
+                       std::exchange(slot.received, nullptr),
+                       std::exchange(slot.sent, nullptr),
+                       {}});
     }
     const LinkSession::State state = session->state.state();
     // Only a session that was ready is revoked.
@@ -336,7 +399,7 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
     }
     if (state == LinkSession::State::kAborting && !std::exchange(session->abort_asked, true)) {
       LOG(INFO) << "NCCL session " << session->number << " of rank " << session->worker.rank
-                << " ended after " << session->received << " transfers, " << session->bytes
+                << " ended after " << session->transfers << " transfers, " << session->bytes
                 << " bytes: " << session->state.failure().message();
       // Shares the session: its slots are in use until the abort has returned.
       if (Has(ChannelBug::kFreedBeforeTheAbort)) {
@@ -357,28 +420,40 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
 
 void NcclEndpoint::EndTransfersLocked(Session& session, std::vector<Work>* work) {
   for (Slot& slot : session.slots) {
-    if (slot.received == nullptr) continue;
-    // Stays used: NCCL may still write to the slot.
-    work->push_back(
-        {nullptr, 0, {}, std::exchange(slot.received, nullptr), session.state.failure()});
+    if (slot.received == nullptr && slot.sent == nullptr) continue;
+    // Stays used: NCCL may still use the slot.
+    work->push_back({nullptr,
+                     0,
+                     {},
+                     std::exchange(slot.received, nullptr),
+                     std::exchange(slot.sent, nullptr),
+                     session.state.failure()});
   }
 }
 
+void NcclEndpoint::FreeSlot(const Work& work) {
+  MutexLock lock(mu_);
+  work.session->slots[work.slot].used = false;
+  work.session->busy_at = SteadyNow();
+  work.session->bytes += work.announced.bytes;
+}
+
 void NcclEndpoint::Do(Work& work) {
-  if (!work.status.ok()) return work.received(work.status);
+  if (!work.status.ok()) {
+    return work.sent != nullptr ? work.sent(work.status) : work.received(work.status);
+  }
   const uint64_t bytes = work.announced.bytes;
+  if (work.sent != nullptr) {
+    FreeSlot(work);
+    return work.sent(absl::OkStatus());
+  }
   std::vector<std::byte> payload(bytes);
   link_->CopyOut(work.session->slots[work.slot].memory.Sub(0, bytes), absl::MakeSpan(payload));
   // Digest the last copy, so that it also covers the way out of the device.
   const uint64_t digest =
       kernels::TensorDigester(work.announced.parameter_id, kernels::kTransferSlot)
           .OfBytes(payload, 0);
-  {
-    MutexLock lock(mu_);
-    work.session->slots[work.slot].used = false;
-    work.session->busy_at = SteadyNow();
-    work.session->bytes += bytes;
-  }
+  FreeSlot(work);
   if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
     Note(*work.session, [bytes](v1::NcclPair& pair) {
       pair.set_transfers(pair.transfers() + 1);

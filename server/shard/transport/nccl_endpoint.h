@@ -1,7 +1,8 @@
-// The shard's end of gradients over NCCL: one communicator of two ranks per worker, its staging
-// slots, and a thread that advances them. It posts a receive for each header that a push stream has
-// accepted, checks the digest of what arrived, and hands the bytes over. It decides nothing about
-// steps. Owned by ShardServer; any thread.
+// The shard's end of gradients and weights over NCCL. It has a communicator of two ranks for each
+// worker and direction, with staging slots, and a thread that advances all of them. It posts a
+// receive for each header that a push stream has accepted, checks the digest of what arrived, and
+// hands the bytes over. It sends what a pull stream has read. It decides nothing about steps. Owned
+// by ShardServer; any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
 #define KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
 
@@ -32,14 +33,14 @@
 
 namespace kaon::shard {
 
-// Sessions of one worker: one that is in use, and one that is still being aborted.
+// Sessions of one worker and direction: one that is in use, and one that is still being aborted.
 inline constexpr uint32_t kMaxNcclSessionsOfRank = 2;
 
 class NcclEndpoint {
  public:
   struct Options {
     // Sessions in use or being aborted. Each has slots * slot_bytes of device memory.
-    uint32_t max_sessions = 64;
+    uint32_t max_sessions = 128;
     // When all are in use, the session that has carried nothing for longest, and for this long at
     // least, ends.
     absl::Duration min_idle = absl::Minutes(1);
@@ -63,7 +64,7 @@ class NcclEndpoint {
     uint32_t parameter_id = 0;
     uint64_t bytes = 0;
   };
-  // Worker that announces it.
+  // Worker at the other end.
   struct Sender {
     std::string job;
     uint32_t rank = 0;
@@ -71,6 +72,8 @@ class NcclEndpoint {
   // Called once, on the endpoint's thread, without a lock held. The bytes are in host memory and
   // valid during the call. UNAVAILABLE: the digest differs, or the session is over.
   using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
+  // Called once, as Received: the payload has left, or UNAVAILABLE.
+  using Sent = std::function<void(const absl::Status&)>;
 
   // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.
   // Null, with the reason in the log, if there is no such link; null if both are absent.
@@ -82,10 +85,10 @@ class NcclEndpoint {
   // Calls Stop.
   ~NcclEndpoint();
 
-  // Makes a session and ends the worker's earlier one. PERMISSION_DENIED for another worker's
-  // certificate, and for readers. RESOURCE_EXHAUSTED if all sessions are in use or being aborted,
-  // the worker did not join earlier ones, or the device has no room. UNAVAILABLE after Stop, or if
-  // NCCL fails.
+  // Makes a session and ends the worker's earlier one of that direction. PERMISSION_DENIED for
+  // another worker's certificate, and for readers. RESOURCE_EXHAUSTED if all sessions are in use or
+  // being aborted, the worker did not join earlier ones, or the device has no room. UNAVAILABLE
+  // after Stop, or if NCCL fails.
   absl::StatusOr<v1::OpenNcclSessionResponse> Open(const proto::Identity& peer,
                                                    const v1::OpenNcclSessionRequest& request);
   // Posts the receive of an accepted header. UNAVAILABLE: the session is over, or another worker's.
@@ -93,8 +96,13 @@ class NcclEndpoint {
   // are in use. `received` is not called after an error.
   absl::Status Receive(const Sender& sender, const Announced& announced, Received received)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Ends a session, because a push over it ended without its finish: the ends may disagree about
-  // what is under way. Does nothing if it has ended.
+  // Sends a payload of weights to `to`, over its session for pulls, and returns what announces it.
+  // The payload is free when it returns. Errors as of Receive; `sent` is not called after one.
+  absl::StatusOr<v1::NcclTransfer> Send(const Sender& to, uint64_t session, uint32_t parameter_id,
+                                        absl::Span<const std::byte> payload, Sent sent)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a session, because a call over it ended early: the ends may disagree about what is
+  // under way. Does nothing if it has ended.
   void Fail(uint64_t session, const std::string& why) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends all sessions and blocks until the thread has ended. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
@@ -110,7 +118,9 @@ class NcclEndpoint {
     kernels::Region memory;
     bool used = false;
     Announced announced;
+    // One of them is set while a transfer is under way.
     Received received;
+    Sent sent;
   };
   // Shared with the abort that frees its memory.
   struct Session;
@@ -128,6 +138,7 @@ class NcclEndpoint {
   void EndTransfersLocked(Session& session, std::vector<Work>* work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(Work& work) ABSL_LOCKS_EXCLUDED(mu_);
+  void FreeSlot(const Work& work) ABSL_LOCKS_EXCLUDED(mu_);
   // Notes once that a session has ended before its worker joined.
   void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLongestIdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -139,6 +150,12 @@ class NcclEndpoint {
   void Note(const Session& session, const std::function<void(v1::NcclPair&)>& change)
       ABSL_LOCKS_EXCLUDED(pairs_mu_);
   Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns the session if `worker` may use it for pulls, or for pushes.
+  absl::StatusOr<Session*> UsableLocked(uint64_t number, const Sender& worker, bool pulls) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns a free slot. RESOURCE_EXHAUSTED if there is none, INVALID_ARGUMENT if it is too small.
+  absl::StatusOr<size_t> FreeSlotLocked(const Session& session, uint64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckRoomLocked(const v1::OpenNcclSessionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

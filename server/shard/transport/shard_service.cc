@@ -9,6 +9,7 @@
 #include "server/shard/transport/control_stream.h"
 #include "server/shard/transport/grpc_pull_stream.h"
 #include "server/shard/transport/grpc_push_stream.h"
+#include "server/shard/transport/nccl_pull_stream.h"
 
 namespace kaon::shard {
 
@@ -52,12 +53,18 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
 grpc::ServerUnaryReactor* ShardNcclService::OpenSession(grpc::CallbackServerContext* context,
                                                         const v1::OpenNcclSessionRequest* request,
                                                         v1::OpenNcclSessionResponse* response) {
-  const UnaryCall call{counts_, context, "OpenSession"};
+  const UnaryCall call{loop_.counts(), context, "OpenSession"};
   absl::StatusOr<v1::OpenNcclSessionResponse> answer =
       absl::FailedPreconditionError("this shard has no NCCL");
   if (endpoint_ != nullptr) answer = endpoint_->Open(auth::PeerIdentity(*context), *request);
   call.Answer(response)(std::move(answer));
   return call.reactor;
+}
+
+grpc::ServerWriteReactor<v1::NcclPullResponse>* ShardNcclService::Pull(
+    grpc::CallbackServerContext* context, const v1::NcclPullRequest* request) {
+  return NcclPullStream::Start({loop_.publisher(), data_.pulls(), loop_.counts(), endpoint_},
+                               *context, *request);
 }
 
 grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerContext* context,

@@ -34,6 +34,7 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
+  PullAdmission& pulls() { return pulls_; }
 
  private:
   StepLoop& loop_;
@@ -43,17 +44,20 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
 class ShardNcclService : public v1::ShardNccl::CallbackService {
  public:
-  // Both outlive the service. Null `endpoint`: no sessions.
-  ShardNcclService(NcclEndpoint* endpoint, monitor::EventCounts& counts)
-      : endpoint_(endpoint), counts_(counts) {}
+  // All outlive the service. Null `endpoint`: no sessions. `data` admits its pulls.
+  ShardNcclService(StepLoop& loop, NcclEndpoint* endpoint, ShardDataService& data)
+      : loop_(loop), endpoint_(endpoint), data_(data) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenNcclSessionRequest* request,
                                         v1::OpenNcclSessionResponse* response) override;
+  grpc::ServerWriteReactor<v1::NcclPullResponse>* Pull(grpc::CallbackServerContext* context,
+                                                       const v1::NcclPullRequest* request) override;
 
  private:
+  StepLoop& loop_;
   NcclEndpoint* const endpoint_;
-  monitor::EventCounts& counts_;
+  ShardDataService& data_;
 };
 
 class ShardLocalService : public v1::ShardLocal::CallbackService {

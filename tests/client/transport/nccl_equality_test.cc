@@ -46,9 +46,10 @@ class Shard : private Fabric, public shard::ServedShardTest {
     fabric->SetFaults(faults);
     NcclShardChannelOptions options;
     options.name = "test";
-    options.open = [this](const std::string& job, uint32_t rank) {
-      return OpenNcclSession(channel_, job, rank);
+    options.open = [this](const v1::OpenNcclSessionRequest& request) {
+      return OpenNcclSession(channel_, request);
     };
+    options.connection = channel_;
     options.link = fabric->NewLink();
     options.aborts = std::make_shared<kernels::AbortQueue>(options.link);
     options.pushes = OverGrpc();

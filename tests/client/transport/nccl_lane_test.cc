@@ -1,4 +1,5 @@
-// Tests how pushes of one lane affect each other. nccl_shard_channel_test has everything else.
+// Tests how pushes of one lane affect each other, and receives. nccl_shard_channel_test and
+// nccl_pull_test have everything else.
 #include "client/transport/nccl_lane.h"
 
 #include <gtest/gtest.h>
@@ -88,6 +89,7 @@ class NcclLaneTest : public testing::Test {
   const std::shared_ptr<kernels::DeviceLink> shard_ = fabric_->NewLink();
   const std::vector<std::byte> bytes_ = std::vector<std::byte>(8, std::byte{5});
   Mutex mu_;
+  CondVar changed_;
   std::vector<kernels::CommId> comms_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<NcclLane> lane_;
   const std::shared_ptr<User> first_ = std::make_shared<User>();
@@ -156,6 +158,44 @@ TEST_F(NcclLaneTest, AnEarlierPushDoesNotTakeTheTurnOfALaterOne) {
   lane_->Release(second_.get(), absl::OkStatus());
   first_->AwaitCall();
   EXPECT_EQ(AwaitTurn(first_), Turn::kNow);
+}
+
+TEST_F(NcclLaneTest, ReceivesTheNextTransferAndNoOther) {
+  Start(/*slots=*/1);
+  ASSERT_EQ(AwaitTurn(first_), Turn::kNow);
+  const auto joined = lane_->Join(first_.get());
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->session, 1u);
+  EXPECT_EQ(joined->slots, 1u);
+  EXPECT_TRUE(lane_->has_session());
+  std::vector<std::byte> arrived;
+  const auto receive = [&](uint64_t session, uint64_t sequence, uint64_t bytes) {
+    v1::NcclTransfer transfer;
+    transfer.set_session(session);
+    transfer.set_sequence(sequence);
+    return lane_->Receive(first_.get(), transfer, bytes, [&](kernels::ConstRegion memory) {
+      MutexLock lock(mu_);
+      arrived.assign(memory.data(), memory.data() + memory.size());
+      changed_.NotifyAll();
+    });
+  };
+  EXPECT_TRUE(absl::IsInternal(receive(2, 1, 8)));
+  EXPECT_TRUE(absl::IsInternal(receive(1, 2, 8)));
+  EXPECT_TRUE(absl::IsInternal(receive(1, 1, 0)));
+  EXPECT_TRUE(absl::IsInternal(receive(1, 1, (1 << 20) + 1)));
+  ASSERT_TRUE(receive(1, 1, 8).ok());
+  EXPECT_TRUE(absl::IsInternal(receive(1, 2, 8))) << "there is no other slot";
+  EXPECT_TRUE(absl::IsUnavailable(lane_->Join(second_.get()).status()));
+  const kernels::Region memory = *shard_->Allocate(8);
+  shard_->CopyIn(bytes_, memory);
+  MutexLock lock(mu_);
+  while (shard_->Poll(comms_[0]).kind != kernels::CommState::Kind::kReady) continue;
+  const auto sent = shard_->Send(comms_[0], memory);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  while (arrived.empty()) changed_.Wait(mu_);
+  EXPECT_EQ(arrived, bytes_);
+  while (!shard_->IsDone(comms_[0], *sent)) continue;
+  shard_->Free(memory);
 }
 
 }  // namespace

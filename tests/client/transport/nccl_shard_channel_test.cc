@@ -16,7 +16,7 @@ namespace {
 
 using kernels::FakeFabric;
 
-// Says that every tensor is on device 0, so that a push of the suite is one of a trainer on a GPU.
+// Says that every tensor is on device 0, so that the suite's calls are those of a trainer on a GPU.
 class DeviceTensors : public ShardChannel {
  public:
   explicit DeviceTensors(std::shared_ptr<ShardChannel> to) : to_(std::move(to)) {}
@@ -26,6 +26,7 @@ class DeviceTensors : public ShardChannel {
     return to_->Push(open, std::make_shared<Source>(std::move(source)));
   }
   std::shared_ptr<PullStream> Pull(PullOptions options) override {
+    for (MutableTensorView& target : options.targets) target.device = 0;
     return to_->Pull(std::move(options));
   }
 
@@ -57,9 +58,10 @@ NcclShardChannelOptions OptionsOf(const std::shared_ptr<grpc::Channel>& connecti
                                   FakeFabric& fabric) {
   NcclShardChannelOptions options;
   options.name = "test";
-  options.open = [connection](const std::string& job, uint32_t rank) {
-    return OpenNcclSession(connection, job, rank);
+  options.open = [connection](const v1::OpenNcclSessionRequest& request) {
+    return OpenNcclSession(connection, request);
   };
+  options.connection = connection;
   options.link = fabric.NewLink();
   options.aborts = std::make_shared<kernels::AbortQueue>(options.link);
   options.pushes = CreateGrpcShardChannel(connection, tracker);
@@ -98,7 +100,7 @@ std::shared_ptr<ShardChannel> MakeRefused(std::shared_ptr<grpc::Channel> connect
                                           std::shared_ptr<TransferCounters> counters,
                                           FakeFabric& fabric) {
   NcclShardChannelOptions options = OptionsOf(connection, tracker, counters, fabric);
-  options.open = [](const std::string&, uint32_t) {
+  options.open = [](const v1::OpenNcclSessionRequest&) {
     return absl::FailedPreconditionError("this shard has no NCCL");
   };
   return std::make_shared<DeviceTensors>(CreateNcclShardChannel(std::move(options)));

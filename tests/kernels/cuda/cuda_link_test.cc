@@ -60,6 +60,11 @@ TEST_F(CudaLinkTest, CopiesAndDigestsAfterTheEventOfTheElements) {
   std::vector<std::byte> bytes(100);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(i);
   CopyIn(bytes);
+  std::vector<std::byte> reversed(bytes.rbegin(), bytes.rend());
+  link_->CopyIn(reversed, memory_.Sub(256, 100));
+  std::vector<std::byte> copied(100);
+  link_->CopyOut(memory_.Sub(256, 100), absl::MakeSpan(copied));
+  EXPECT_EQ(copied, reversed);
   const std::unique_ptr<Event> ready = device_->NewEvent();
   lane_->Record(*ready);
   EXPECT_TRUE(link_->IsReady(ready.get()));

@@ -52,6 +52,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.ShardData/Pull", "wr---"},
       {"/kaon.v1.ShardLocal/OpenSession", "wr---"},
       {"/kaon.v1.ShardNccl/OpenSession", "w----"},
+      {"/kaon.v1.ShardNccl/Pull", "w----"},
       {"/kaon.v1.ShardControl/Control", "---c-"},
       {"/kaon.v1.ShardControl/ReadHistory", "-rac-"},
       {"/kaon.v1.ShardControl/DescribeShard", "-rac-"},

@@ -61,5 +61,19 @@ TEST(GuardedMemoryDeathTest, FindsAWriteAfterTheFree) {
       "wrote a freed allocation of 60 bytes");
 }
 
+TEST(GuardedMemoryTest, KnowsTheAllocationsOfTheWholeProcess) {
+  const GuardedMemory memory("device memory", 1000);
+  const GuardedMemory other_kind("pinned memory", 1000);
+  void* bytes = nullptr;
+  {
+    GuardedMemory of_another("device memory", 1000);
+    bytes = *of_another.Allocate(60);
+    memory.CheckInside(bytes, 60, "a read");
+    EXPECT_DEATH(memory.CheckInside(bytes, 61, "a read"), "a read: bytes 0 .. 61 of 60");
+    EXPECT_DEATH(other_kind.CheckInside(bytes, 60, "a read"), "is not pinned memory");
+  }
+  EXPECT_DEATH(memory.CheckInside(bytes, 60, "a read"), "is not device memory");
+}
+
 }  // namespace
 }  // namespace kaon::kernels::cuda::on_host

@@ -36,6 +36,13 @@ class Worker {
     link_->Free(memory_);
   }
 
+  // Receives so many bytes, and returns their digest.
+  uint64_t Receive(uint64_t bytes) {
+    while (session_.state() == LinkSession::State::kConnecting) session_.Advance(SteadyNow());
+    EXPECT_TRUE(session_.Receive(0, memory_.Sub(0, bytes), SteadyNow()).ok());
+    while (session_.num_under_way() > 0) session_.Advance(SteadyNow());
+    return link_->Digest(3, memory_.Sub(0, bytes));
+  }
   // Sends `bytes` bytes of this value. Returns their digest.
   uint64_t Send(uint64_t bytes, int value) {
     while (session_.state() == LinkSession::State::kConnecting) session_.Advance(SteadyNow());
@@ -92,9 +99,10 @@ class NcclEndpointTest : public testing::Test {
   void Start(absl::Duration timeout = absl::Minutes(1)) {
     endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), OptionsOf(timeout));
   }
-  absl::StatusOr<v1::OpenNcclSessionResponse> Open(uint32_t rank,
-                                                   const proto::Identity& peer = {}) {
+  absl::StatusOr<v1::OpenNcclSessionResponse> Open(uint32_t rank, const proto::Identity& peer = {},
+                                                   bool pulls = false) {
     v1::OpenNcclSessionRequest request;
+    request.set_pulls(pulls);
     request.set_job("gpt2");
     request.set_rank(rank);
     return endpoint_->Open(peer, request);
@@ -108,6 +116,14 @@ class NcclEndpointTest : public testing::Test {
     announced.parameter_id = 3;
     announced.bytes = bytes;
     return endpoint_->Receive({"gpt2", rank}, announced, arrival.Take());
+  }
+  absl::StatusOr<v1::NcclTransfer> Send(uint64_t session, size_t bytes, Arrival& arrival,
+                                        uint32_t rank = 0) {
+    return endpoint_->Send({"gpt2", rank}, session, 3, std::vector<std::byte>(bytes, std::byte{8}),
+                           [sent = arrival.Take()](const absl::Status& status) {
+                             if (!status.ok()) return sent(status);
+                             sent(absl::Span<const std::byte>());
+                           });
   }
   // Returns a session that has carried one transfer and is idle.
   v1::OpenNcclSessionResponse OpenAndUse(uint32_t rank, std::list<Worker>& workers) {
@@ -141,6 +157,50 @@ TEST_F(NcclEndpointTest, HandsOverWhatArrivesWithTheAnnouncedDigest) {
     ASSERT_TRUE(Receive(opened->session(), sequence, 60, digest, arrival).ok());
     EXPECT_TRUE(arrival.Await().ok());
     EXPECT_EQ(arrival.bytes(), std::vector<std::byte>(60, std::byte(sequence)));
+  }
+}
+
+TEST_F(NcclEndpointTest, SendsInTheOrderThatItAnnounces) {
+  Start();
+  const auto pushes = Open(0);
+  const auto opened = Open(0, {}, /*pulls=*/true);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(endpoint_->num_sessions(), 2u) << "each direction has a session";
+  Worker worker(*fabric_, *opened);
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    Arrival arrival;
+    const auto transfer = Send(opened->session(), 10 * sequence, arrival);
+    ASSERT_TRUE(transfer.ok()) << transfer.status();
+    EXPECT_EQ(transfer->session(), opened->session());
+    EXPECT_EQ(transfer->sequence(), sequence);
+    EXPECT_EQ(worker.Receive(10 * sequence), transfer->digest());
+    EXPECT_TRUE(arrival.Await().ok());
+  }
+  EXPECT_EQ(endpoint_->Pairs("gpt2").size(), 1u);
+}
+
+TEST_F(NcclEndpointTest, RefusesToSendWhatDoesNotFit) {
+  Start();
+  const uint64_t pushes = Open(0)->session();
+  const auto opened = Open(0, {}, /*pulls=*/true);
+  const uint64_t session = opened->session();
+  Worker worker(*fabric_, *opened);
+  Arrival none;
+  EXPECT_EQ(Send(pushes, 60, none).status(),
+            absl::UnavailableError("NCCL session 1 is for pushes, expecting pulls"));
+  EXPECT_EQ(Receive(session, 1, 60, 0, none),
+            absl::UnavailableError("NCCL session 2 is for pulls, expecting pushes"));
+  EXPECT_EQ(Send(session, 60, none, /*rank=*/1).status(),
+            absl::UnavailableError("NCCL session 2 is not of rank 1"));
+  EXPECT_EQ(Send(session, 65, none).status(),
+            absl::InvalidArgumentError("NCCL transfer of 65 bytes, expecting 1 .. 64"));
+  Arrival arrivals[2];
+  for (Arrival& arrival : arrivals) ASSERT_TRUE(Send(session, 60, arrival).ok());
+  EXPECT_EQ(Send(session, 60, none).status(),
+            absl::ResourceExhaustedError("NCCL session 2: all 2 slots are in use"));
+  endpoint_->Fail(session, "given up");
+  for (Arrival& arrival : arrivals) {
+    EXPECT_EQ(arrival.Await(), absl::UnavailableError("NCCL: given up"));
   }
 }
 

@@ -1,0 +1,138 @@
+#include "server/shard/transport/nccl_pull_stream.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/nccl/channel_bug.h"
+#include "proto/failpoint.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+#include "server/auth/peer_identity.h"
+
+namespace kaon::shard {
+
+NcclPullStream* NcclPullStream::Start(const Shard& shard, grpc::CallbackServerContext& context,
+                                      const v1::NcclPullRequest& request) {
+  std::shared_ptr<NcclPullStream> stream(new NcclPullStream(shard, auth::PeerIdentity(context)));
+  stream->self_ = stream;
+  const absl::Status status = stream->Open({auth::CallerName(context), context.peer()}, request);
+  if (!status.ok()) {
+    MutexLock lock(stream->mu_);
+    stream->EndLocked(status);
+  } else {
+    stream->Continue();
+  }
+  return stream.get();
+}
+
+absl::Status NcclPullStream::Open(const PullAdmission::Source& source,
+                                  const v1::NcclPullRequest& request) {
+  if (shard_.nccl == nullptr) return absl::FailedPreconditionError("this shard has no NCCL");
+  const v1::PullRequest& pull = request.pull();
+  KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer_, pull.job(), request.rank()));
+  const uint64_t request_bytes = request.ByteSizeLong();
+  if (request_bytes > proto::kMaxChunkBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "request of ", request_bytes, " bytes, expecting at most ", proto::kMaxChunkBytes));
+  }
+  MutexLock lock(mu_);
+  worker_ = {pull.job(), request.rank()};
+  session_ = request.session();
+  // The slots of the session bound its messages, so nothing waits for room to send them.
+  KAON_ASSIGN_OR_RETURN(
+      admitted_,
+      shard_.admission.Open(
+          source, PullAdmission::RequestBytes(request_bytes, pull.parameter_ids_size()), nullptr));
+  return reader_.Open(pull);
+}
+
+void NcclPullStream::Continue() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  if (const absl::Status status = ContinueLocked(); !status.ok()) EndLocked(status);
+}
+
+absl::Status NcclPullStream::ContinueLocked() {
+  if (writing_ || waits_) return absl::OkStatus();
+  if (reader_.done()) {
+    if (under_way_ == 0) EndLocked(absl::OkStatus());
+    return absl::OkStatus();
+  }
+  if (under_way_ >= shard_.nccl->slots()) return absl::OkStatus();
+  KAON_ASSIGN_OR_RETURN(const bool readable,
+                        reader_.Await([self = shared_from_this()] { self->OnReadable(); }));
+  waits_ = !readable;
+  return readable ? SendLocked() : absl::OkStatus();
+}
+
+absl::Status NcclPullStream::SendLocked() {
+  std::vector<v1::TensorChunk> chunks = reader_.Next();
+  std::vector<std::byte> payload(reader_.BytesOf(chunks));
+  KAON_RETURN_IF_ERROR(reader_.Read(chunks, payload.data()));
+  announced_.Clear();
+  KAON_ASSIGN_OR_RETURN(*announced_.mutable_transfer(),
+                        shard_.nccl->Send(worker_, session_, chunks.front().parameter_id(), payload,
+                                          [self = shared_from_this()](const absl::Status& status) {
+                                            self->OnSent(status);
+                                          }));
+  has_sent_ = true;
+  ++under_way_;
+  for (v1::TensorChunk& chunk : chunks) *announced_.add_chunks() = std::move(chunk);
+  shard_.counts.AddBytes(monitor::Transfer::kPulled, payload.size());
+  PassFailpoint(Failpoint::shard_pull_chunk);
+  writing_ = true;
+  StartWrite(&announced_);
+  return absl::OkStatus();
+}
+
+void NcclPullStream::OnReadable() {
+  {
+    MutexLock lock(mu_);
+    waits_ = false;
+  }
+  Continue();
+}
+
+void NcclPullStream::OnSent(const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    --under_way_;
+    if (!status.ok()) return EndLocked(status);
+  }
+  Continue();
+}
+
+void NcclPullStream::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(mu_);
+    writing_ = false;
+    if (!ok) return EndLocked(absl::CancelledError("the worker is gone"));
+  }
+  Continue();
+}
+
+void NcclPullStream::OnCancel() {
+  MutexLock lock(mu_);
+  EndLocked(absl::CancelledError("the worker is gone"));
+}
+
+void NcclPullStream::EndLocked(const absl::Status& status) {
+  if (ended_) return;
+  ended_ = true;
+  if (waits_) reader_.Forget();
+  if (admitted_.has_value()) shard_.admission.Close(*admitted_);
+  reader_.NoteEnd(status);
+  if (!status.ok() && has_sent_ && !Has(kernels::ChannelBug::kSessionKeptAfterPull)) {
+    shard_.nccl->Fail(session_, "a pull ended early");
+  }
+  Finish(proto::ToGrpc(status));
+}
+
+void NcclPullStream::OnDone() {
+  // This may be the last owner.
+  const std::shared_ptr<NcclPullStream> self = std::move(self_);
+}
+
+}  // namespace kaon::shard
