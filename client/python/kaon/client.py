@@ -192,9 +192,8 @@ class Client:
             (lambda _, timeline, step: on_rewind(timeline, step)) if on_rewind else 0)
         options.on_rewind = self._on_rewind
         _handles.check_not_forked()
-        self._handle = _answer(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
-        # The library may call it until then.
-        self._handle.kept = self._on_rewind
+        self._handle = _answer(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options),
+                                                  kept=self._on_rewind))
         _handles.note_connected()
         # Its jobs, workers and steps: they keep connections open.
         self._children: "weakref.WeakSet[Handle]" = weakref.WeakSet()
@@ -232,6 +231,7 @@ class Client:
             self._handle.close()
             for child in list(self._children):
                 child.close()
+            _handles.close_dropped()
         interruptible(close)
 
     def __enter__(self) -> "Client":
@@ -246,6 +246,7 @@ def close_all(endpoints: Optional[str] = None) -> None:
     for client in list(_open_clients):
         if endpoints is None or client.endpoints == endpoints:
             client.close()
+    _handles.await_dropped()
 
 
 atexit.register(close_all)
@@ -358,8 +359,8 @@ class Job:
         futures = []
         for views in by_dtype.values():
             raw = pack(views)
-            futures.append(Future(new_handle("future", "kaon_job_pull", self._handle, step, raw, len(raw)),
-                                  (kept, raw)))
+            futures.append(Future((kept, raw)))
+            futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
 
         def finish() -> None:
             for future in futures:
@@ -383,8 +384,7 @@ class Worker:
     @property
     def loss_scale(self) -> float:
         """Multiply the next loss by this."""
-        with self._handle as pointer:
-            return library().kaon_worker_loss_scale(pointer)
+        return self._handle.use("kaon_worker_loss_scale")
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
         """Loads version 0 of all weights, by name. Rank 0 of a job without weights calls it once;
@@ -397,8 +397,9 @@ class Worker:
             views.append(view)
             kept.append(owner)
         raw = pack(views)
-        self.job._waited(Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(raw)),
-                                (kept, raw)).result)
+        future = Future((kept, raw))
+        future.fill("kaon_worker_load_weights", self._handle, raw, len(raw))
+        self.job._waited(future.result)
 
     def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
               group_multipliers: Optional[Mapping[str, float]] = None) -> "Step":
@@ -408,6 +409,9 @@ class Worker:
         raw = (_library.GroupFactor * len(factors))(*factors)
         options = _library.BeginOptions(ctypes.sizeof(_library.BeginOptions), step, token_weight, lr_multiplier, raw,
                                         len(factors), micro_batches)
+
+        # A step that nothing refers to is open until then.
+        _handles.await_dropped()
 
         def begin() -> Handle:
             return new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options))
@@ -435,13 +439,15 @@ class Step:
 
     def __init__(self, worker: Worker, handle: Handle) -> None:
         self._worker = worker
+        # Memory that the library reads until the step has ended.
+        self._kept: List[Any] = []
+        handle.kept = self._kept
         self._handle = handle
         worker.job.client._children.add(handle)
         self._lock = threading.Lock()
         # Set by finish().
         self._decided: Optional[Future] = None
-        # Memory that the library reads, and the ids of the parameters that have a gradient.
-        self._kept: List[Any] = []
+        # The ids of the parameters that have a gradient.
         self._pushed: Set[int] = set()
 
     def push(self, name: str, gradient: Any, micro_batch: int = 0) -> None:
@@ -475,8 +481,8 @@ class Step:
         # A loss that is not finite is none: the gradients decide whether the step is skipped.
         reported = math.nan if loss is None or not math.isfinite(loss) else float(loss)
         options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions), reported, ids, len(missing))
-        future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self._kept)
-        self._decided = future
+        future = self._decided = Future(self._kept)
+        future.fill("kaon_step_finish", self._handle, ctypes.byref(options))
         record = _record_of(self._worker.job._waited(future.record))
         self._worker._decided_step = record.step
         self.close()
@@ -484,28 +490,18 @@ class Step:
 
     def close(self) -> None:
         """Stops the step if it was not decided. The library no longer reads its arrays afterwards."""
-        future = self._decided
-        if future is not None and not _handles.is_forked() and not future.ready():
-            # The handle of a finished step waits for nothing.
-            future.cancel()
-            future.wait()
-
-        def close() -> None:
-            self._handle.close()
-            self._kept = []
-        # The handle of a step that was not finished waits until the library no longer reads its arrays.
-        if future is None:
-            interruptible(close)
+        if self._decided is None:
+            # It waits until the library no longer reads the step's arrays.
+            interruptible(self._handle.close)
         else:
-            close()
+            # The library would go on after finish(), even if the handle is freed. Ctrl-C does not end this wait: the
+            # next backward would change what may be decided.
+            self._decided.close()
+            self._handle.close()
+        self._kept = []
 
     def __enter__(self) -> "Step":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        # Before its memory: the library reads it until then.
-        if hasattr(self, "_handle"):
-            self._handle.close()
