@@ -60,6 +60,7 @@ class Handle:
         self._users: Set[object] = set()
         self._is_closed = False
         self._is_released = False
+        self._freed = threading.Event()
         # The last attribute: __del__ does nothing without it.
         self._pointer = ctypes.c_void_p()
 
@@ -101,12 +102,17 @@ class Handle:
         if self._pointer:
             self._free(self._pointer)
         self.kept = None
+        self._freed.set()
 
     def close(self) -> None:
         """Frees the handle. If calls of it run, the last one frees it."""
         with self._lock:
             self._is_closed = True
         self._free_unused()
+
+    def wait_until_freed(self) -> None:
+        """Waits after close() for the calls of the handle that still run."""
+        self._freed.wait()
 
     def _closes_at_once(self) -> bool:
         """Whether close() waits for no thread."""

@@ -223,12 +223,18 @@ class Client:
         return {field[0]: getattr(totals, field[0]) for field in totals._fields_ if field[0] != "size"}
 
     def close(self) -> None:
-        """Cancels what runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call
-        it. Ctrl-C ends the wait, and the rest is done by another thread."""
+        """Waits for calls of register and attach by other threads, which end with their deadline. Then it cancels what
+        runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call it. Ctrl-C ends
+        the wait, and the rest is done by another thread."""
+        self._close(waits_for_calls=True)
+
+    def _close(self, waits_for_calls: bool) -> None:
         _open_clients.discard(self)
 
         def close() -> None:
             self._handle.close()
+            if waits_for_calls:
+                self._handle.wait_until_freed()
             for child in list(self._children):
                 child.close()
             _handles.close_dropped()
@@ -242,10 +248,11 @@ class Client:
 
 
 def close_all(endpoints: Optional[str] = None) -> None:
-    """Closes the clients of a cluster, or all of them."""
+    """Closes the clients of a cluster, or all of them at the exit, where calls of other threads end with the
+    process."""
     for client in list(_open_clients):
         if endpoints is None or client.endpoints == endpoints:
-            client.close()
+            client._close(waits_for_calls=endpoints is not None)
     _handles.await_dropped()
 
 

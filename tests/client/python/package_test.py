@@ -230,6 +230,11 @@ class StandIn:
     def kaon_future_cancel(self, _):
         self.calls.append("cancel")
 
+    def kaon_client_attach(self, _, name, to):
+        self.attach_begun.set()
+        self.attach_released.wait()
+        self.calls.append("attach")
+
 
 class StandInTest(unittest.TestCase):
     """The library is a stand-in, which ends no operation unless it is cancelled."""
@@ -358,6 +363,27 @@ class DroppedHandleTest(StandInTest):
             del step
         worker.begin(1).close()
         self.assertEqual(self.calls_of("worker_begin"), ["worker_begin", "step_free"] * 2)
+
+
+class CloseTest(StandInTest):
+    def test_a_client_waits_for_the_calls_of_other_threads(self):
+        closed = object.__new__(client.Client)
+        closed._handle, closed._children = self.handle("client"), weakref.WeakSet()
+        begun = self.library.attach_begun = threading.Event()
+        released = self.library.attach_released = threading.Event()
+        other = threading.Thread(target=_handles.call, args=("kaon_client_attach", closed._handle, b"job", None))
+        other.start()
+        begun.wait()
+
+        def wait():
+            released.set()
+            other.join()
+        with mock.patch.object(closed._handle._freed, "wait", side_effect=wait):
+            closed.close()
+        self.library.calls.append("closed")
+        released.set()
+        other.join()
+        self.assertEqual(self.library.calls[-3:], ["attach", "client_free", "closed"])
 
 
 if __name__ == "__main__":
