@@ -28,6 +28,8 @@ absl::StatusOr<v1::JobDescription> RefreshJob(const JobContext& job, absl::Durat
 }
 
 absl::StatusOr<uint64_t> WaitForWeights(const JobContext& job, absl::Duration timeout) {
+  // Before the log, which takes a lock of the loop: in a child of fork() that may stay held.
+  KAON_RETURN_IF_ERROR(job.runtime().CheckUsable());
   const absl::Duration call_deadline = job.runtime().call_deadline();
   const absl::Time deadline = EventLoop::Now() + timeout;
   const std::string what = absl::StrCat("weights of job ", job.name(), ": rank 0 loads them");

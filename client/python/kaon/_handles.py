@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
+import collections
+import contextlib
 import ctypes
 import os
 import threading
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Deque, List, Optional, Set
 
 from ._library import StepRecord, check, library
 from .errors import FailedPreconditionError
@@ -44,63 +47,121 @@ def check_not_forked() -> None:
 
 
 class Handle:
-    """A handle of the library, freed once: by close(), or when nothing refers to it. `with handle as pointer` keeps it
-    from being freed meanwhile, so that any thread may close it."""
+    """A handle of the library, which the library fills later. It is freed once: by close(), or when nothing refers to
+    it. Any thread may close it."""
 
-    def __init__(self, kind: str, pointer: int) -> None:
-        self._free: Callable[[int], None] = getattr(library(), f"kaon_{kind}_free")
+    def __init__(self, kind: str, kept: Any = None) -> None:
+        self._free: Callable[[ctypes.c_void_p], None] = getattr(library(), f"kaon_{kind}_free")
         self._kind = kind
-        self._pointer = pointer
-        self._lock = threading.Lock()
-        self._num_users = 0
         # What must live until the handle is freed.
-        self.kept: Any = None
+        self.kept = kept
+        self._lock = threading.Lock()
+        # One token for each call of the handle.
+        self._users: Set[object] = set()
         self._is_closed = False
+        self._is_released = False
+        self._freed = threading.Event()
+        # The last attribute: __del__ does nothing without it.
+        self._pointer = ctypes.c_void_p()
 
-    def __enter__(self) -> int:
-        """FailedPreconditionError after close()."""
-        with self._lock:
+    def use(self, function: str, *arguments: Any) -> Any:
+        """Calls a function of the library with this handle, which is not freed meanwhile. FailedPreconditionError
+        after close()."""
+        user = object()
+        # Ctrl-C may come at any place, and no token may stay.
+        try:
+            with self._lock:
+                if self._is_closed:
+                    raise FailedPreconditionError(f"the {self._kind} is closed")
+                self._users.add(user)
+            return getattr(library(), function)(self._pointer, *arguments)
+        finally:
+            self._users.discard(user)
             if self._is_closed:
-                raise FailedPreconditionError(f"the {self._kind} is closed")
-            self._num_users += 1
-        return self._pointer
+                self._free_unused()
 
-    def __exit__(self, *_: Any) -> None:
+    def fill(self, function: str, owner: Optional["Handle"], *arguments: Any) -> None:
+        """Calls a function of `owner` whose last argument receives this handle. After an error the handle is closed:
+        Ctrl-C may come when the library has filled it."""
+        check_not_forked()
+        to = ctypes.byref(self._pointer)
+        try:
+            if owner is None:
+                check(getattr(library(), function)(*arguments, to))
+            else:
+                call(function, owner, *arguments, to)
+        except BaseException:
+            self.close()
+            raise
+
+    def _free_unused(self) -> None:
         with self._lock:
-            self._num_users -= 1
-            is_last = self._is_closed and self._num_users == 0
-        if is_last:
+            if self._users or self._is_released:
+                return
+            self._is_released = True
+        if self._pointer:
             self._free(self._pointer)
+        self.kept = None
+        self._freed.set()
 
     def close(self) -> None:
+        """Frees the handle. If calls of it run, the last one frees it."""
         with self._lock:
-            was_closed, self._is_closed = self._is_closed, True
-            is_used = self._num_users > 0
-        if not was_closed and not is_used:
-            self._free(self._pointer)
+            self._is_closed = True
+        self._free_unused()
+
+    def wait_until_freed(self) -> None:
+        """Waits after close() for the calls of the handle that still run."""
+        self._freed.wait()
+
+    def _closes_at_once(self) -> bool:
+        """Whether close() waits for no thread."""
+        return False
 
     def __del__(self) -> None:
-        # An exception in __init__ leaves no lock.
-        if hasattr(self, "_is_closed"):
+        # It may run on any thread and at any place: in on_rewind, for which a free would wait, or under a lock.
+        if not getattr(self, "_pointer", None) or self._is_closed or _forked_after_connect:
+            return
+        if self._closes_at_once():
             self.close()
+            return
+        _dropped.append(self)
+        # No thread starts when the interpreter ends. The handle then stays, with its memory.
+        with contextlib.suppress(RuntimeError):
+            _thread.start_new_thread(close_dropped, ())
+
+
+# Handles that nothing else refers to.
+_dropped: Deque[Handle] = collections.deque()
+_closing = threading.Lock()
+
+
+def close_dropped() -> None:
+    """Closes the handles that nothing refers to, and waits until other threads have closed theirs. Call it where
+    Ctrl-C cannot end it, by interruptible()."""
+    if _forked_after_connect:
+        return
+    with _closing:
+        while _dropped:
+            _dropped.popleft().close()
+
+
+def await_dropped() -> None:
+    """Waits until the handles that nothing refers to are freed."""
+    if _dropped or _closing.locked():
+        interruptible(close_dropped)
 
 
 def call(function: str, handle: Handle, *arguments: Any) -> None:
     """Calls a function of a handle that returns a status."""
-    with handle as pointer:
-        check(getattr(library(), function)(pointer, *arguments))
+    check(handle.use(function, *arguments))
 
 
-def new_handle(kind: str, function: str, owner: Optional[Handle], *arguments: Any) -> Handle:
+def new_handle(kind: str, function: str, owner: Optional[Handle], *arguments: Any, kept: Any = None) -> Handle:
     """Calls a function of `owner` whose last argument receives a handle of that kind."""
-    check_not_forked()
-    pointer = ctypes.c_void_p()
-    if owner is None:
-        check(getattr(library(), function)(*arguments, ctypes.byref(pointer)))
-    else:
-        call(function, owner, *arguments, ctypes.byref(pointer))
-    assert pointer.value is not None
-    return Handle(kind, pointer.value)
+    handle = Handle(kind, kept)
+    handle.fill(function, owner, *arguments)
+    return handle
 
 
 def interruptible(call: Callable[[], Any]) -> Any:
@@ -111,13 +172,15 @@ def interruptible(call: Callable[[], Any]) -> Any:
         return call()
     outcome: List[Any] = []
     failure: List[BaseException] = []
-    done = threading.Event()
+    done, is_dropped = threading.Event(), threading.Event()
 
     def run() -> None:
         try:
             outcome.append(call())
         except BaseException as error:  # Raised again on the caller's thread.
             failure.append(error)
+        if is_dropped.is_set():
+            outcome.clear()
         done.set()
 
     try:
@@ -126,31 +189,50 @@ def interruptible(call: Callable[[], Any]) -> Any:
         # The interpreter ends, and starts no thread.
         return call()
     # A signal that comes just before a wait does not end it.
-    while not done.wait(_SLICE_MS / 1000):
-        pass
+    try:
+        while not done.wait(_SLICE_MS / 1000):
+            pass
+    except BaseException:
+        # The traceback would keep a handle open.
+        is_dropped.set()
+        outcome.clear()
+        raise
     if failure:
-        raise failure[0]
-    return outcome[0]
+        # Not in the list, which the traceback refers to: a cycle keeps all objects of its frames.
+        raise failure.pop()
+    return outcome.pop()
 
 
-class Future:
-    """Result of a call that goes on; `kept` is what must live until then."""
+class Future(Handle):
+    """Result of a call that goes on; `kept` is what must live until then. Make it before the call, so that Ctrl-C in
+    the call does not lose it."""
 
-    def __init__(self, handle: Handle, kept: Any) -> None:
-        self._handle = handle
-        self._kept = kept
+    def __init__(self, kept: Any) -> None:
+        super().__init__("future", kept)
 
     def _wait(self, timeout_ms: int) -> bool:
-        with self._handle as pointer:
-            return bool(library().kaon_future_wait(pointer, timeout_ms))
+        return bool(self.use("kaon_future_wait", timeout_ms))
 
     def ready(self) -> bool:
         return self._wait(0)
 
     def cancel(self) -> None:
         """Asks the operation to stop; result() then raises CancelledError, unless it was done."""
-        with self._handle as pointer:
-            library().kaon_future_cancel(pointer)
+        self.use("kaon_future_cancel")
+
+    def end(self) -> None:
+        """Cancels the operation and waits until it no longer uses its memory."""
+        # In a forked child nobody uses it.
+        if self._pointer and self.kept is not None and not _forked_after_connect and not self.ready():
+            self.cancel()
+            self._wait(-1)
+        self.kept = None
+
+    def close(self) -> None:
+        # Another thread may have closed it.
+        with contextlib.suppress(FailedPreconditionError):
+            self.end()
+        super().close()
 
     def wait(self) -> None:
         """Waits for the result. Ctrl-C cancels the operation and waits until it no longer uses its memory."""
@@ -159,26 +241,22 @@ class Future:
             while not self._wait(_SLICE_MS):
                 pass
         except BaseException:
-            self.cancel()
-            self._wait(-1)
+            self.end()
             raise
 
     def result(self) -> None:
         """Waits, and raises the error of the operation."""
         self.wait()
-        self._kept = None
-        call("kaon_future_result", self._handle, None)
+        self.kept = None
+        call("kaon_future_result", self, None)
 
     def record(self) -> StepRecord:
         """Waits for the decision of a step; its pointers live as long as this future."""
         self.wait()
-        self._kept = None
+        self.kept = None
         record = StepRecord(size=ctypes.sizeof(StepRecord))
-        call("kaon_future_result", self._handle, ctypes.byref(record))
+        call("kaon_future_result", self, ctypes.byref(record))
         return record
 
-    def __del__(self) -> None:
-        # The memory in `kept` is in use until the result is there. In a forked child nobody uses it.
-        if getattr(self, "_kept", None) is not None and not _forked_after_connect and not self.ready():
-            self.cancel()
-            self._wait(-1)
+    def _closes_at_once(self) -> bool:
+        return self.kept is None

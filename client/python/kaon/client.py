@@ -212,9 +212,8 @@ class Client:
             (lambda _, timeline, step: on_rewind(timeline, step)) if on_rewind else 0)
         options.on_rewind = self._on_rewind
         _handles.check_not_forked()
-        self._handle = _answer(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options)))
-        # The library may call it until then.
-        self._handle.kept = self._on_rewind
+        self._handle = _answer(lambda: new_handle("client", "kaon_client_connect", None, ctypes.byref(options),
+                                                  kept=self._on_rewind))
         _handles.note_connected()
         # Its jobs, workers and steps: they keep connections open.
         self._children: "weakref.WeakSet[Handle]" = weakref.WeakSet()
@@ -244,14 +243,21 @@ class Client:
         return {field[0]: getattr(totals, field[0]) for field in totals._fields_ if field[0] != "size"}
 
     def close(self) -> None:
-        """Cancels what runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call
-        it. Ctrl-C ends the wait, and the rest is done by another thread."""
+        """Waits for calls of register and attach by other threads, which end with their deadline. Then it cancels what
+        runs, waits for the library's threads and closes jobs, workers and steps. Any thread may call it. Ctrl-C ends
+        the wait, and the rest is done by another thread."""
+        self._close(waits_for_calls=True)
+
+    def _close(self, waits_for_calls: bool) -> None:
         _open_clients.discard(self)
 
         def close() -> None:
             self._handle.close()
+            if waits_for_calls:
+                self._handle.wait_until_freed()
             for child in list(self._children):
                 child.close()
+            _handles.close_dropped()
         interruptible(close)
 
     def __enter__(self) -> "Client":
@@ -262,10 +268,12 @@ class Client:
 
 
 def close_all(endpoints: Optional[str] = None) -> None:
-    """Closes the clients of a cluster, or all of them."""
+    """Closes the clients of a cluster, or all of them at the exit, where calls of other threads end with the
+    process."""
     for client in list(_open_clients):
         if endpoints is None or client.endpoints == endpoints:
-            client.close()
+            client._close(waits_for_calls=endpoints is not None)
+    _handles.await_dropped()
 
 
 atexit.register(close_all)
@@ -378,8 +386,8 @@ class Job:
         futures = []
         for views in by_dtype.values():
             raw = pack(views)
-            futures.append(Future(new_handle("future", "kaon_job_pull", self._handle, step, raw, len(raw)),
-                                  (kept, raw)))
+            futures.append(Future((kept, raw)))
+            futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
 
         def finish() -> None:
             for future in futures:
@@ -403,8 +411,7 @@ class Worker:
     @property
     def loss_scale(self) -> float:
         """Multiply the next loss by this."""
-        with self._handle as pointer:
-            return library().kaon_worker_loss_scale(pointer)
+        return self._handle.use("kaon_worker_loss_scale")
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
         """Loads version 0 of all weights, by name. Rank 0 of a job without weights calls it once;
@@ -417,8 +424,9 @@ class Worker:
             views.append(view)
             kept.append(owner)
         raw = pack(views)
-        self.job._waited(Future(new_handle("future", "kaon_worker_load_weights", self._handle, raw, len(raw)),
-                                (kept, raw)).result)
+        future = Future((kept, raw))
+        future.fill("kaon_worker_load_weights", self._handle, raw, len(raw))
+        self.job._waited(future.result)
 
     def begin(self, step: int, *, token_weight: float = 1, micro_batches: int = 1, lr_multiplier: float = 1,
               group_multipliers: Optional[Mapping[str, float]] = None, traceparent: Traceparent = None) -> "Step":
@@ -429,6 +437,9 @@ class Worker:
         raw = (_library.GroupFactor * len(factors))(*factors)
         options = _library.BeginOptions(ctypes.sizeof(_library.BeginOptions), step, token_weight, lr_multiplier, raw,
                                         len(factors), micro_batches, _traceparent_bytes(traceparent))
+
+        # A step that nothing refers to is open until then.
+        _handles.await_dropped()
 
         def begin() -> Handle:
             return new_handle("step", "kaon_worker_begin", self._handle, ctypes.byref(options))
@@ -457,13 +468,15 @@ class Step:
 
     def __init__(self, worker: Worker, handle: Handle) -> None:
         self._worker = worker
+        # Memory that the library reads until the step has ended.
+        self._kept: List[Any] = []
+        handle.kept = self._kept
         self._handle = handle
         worker.job.client._children.add(handle)
         self._lock = threading.Lock()
         # Set by finish().
         self._decided: Optional[Future] = None
-        # Memory that the library reads, and the ids of the parameters that have a gradient.
-        self._kept: List[Any] = []
+        # The ids of the parameters that have a gradient.
         self._pushed: Set[int] = set()
 
     def push(self, name: str, gradient: Any, micro_batch: int = 0) -> None:
@@ -497,8 +510,8 @@ class Step:
         # A loss that is not finite is none: the gradients decide whether the step is skipped.
         reported = math.nan if loss is None or not math.isfinite(loss) else float(loss)
         options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions), reported, ids, len(missing))
-        future = Future(new_handle("future", "kaon_step_finish", self._handle, ctypes.byref(options)), self._kept)
-        self._decided = future
+        future = self._decided = Future(self._kept)
+        future.fill("kaon_step_finish", self._handle, ctypes.byref(options))
         record = _record_of(self._worker.job._waited(future.record))
         self._worker._decided_step = record.step
         self.close()
@@ -506,28 +519,18 @@ class Step:
 
     def close(self) -> None:
         """Stops the step if it was not decided. The library no longer reads its arrays afterwards."""
-        future = self._decided
-        if future is not None and not _handles.is_forked() and not future.ready():
-            # The handle of a finished step waits for nothing.
-            future.cancel()
-            future.wait()
-
-        def close() -> None:
-            self._handle.close()
-            self._kept = []
-        # The handle of a step that was not finished waits until the library no longer reads its arrays.
-        if future is None:
-            interruptible(close)
+        if self._decided is None:
+            # It waits until the library no longer reads the step's arrays.
+            interruptible(self._handle.close)
         else:
-            close()
+            # The library would go on after finish(), even if the handle is freed. Ctrl-C does not end this wait: the
+            # next backward would change what may be decided.
+            self._decided.close()
+            self._handle.close()
+        self._kept = []
 
     def __enter__(self) -> "Step":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        # Before its memory: the library reads it until then.
-        if hasattr(self, "_handle"):
-            self._handle.close()

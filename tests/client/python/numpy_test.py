@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Trains through a real cluster with numpy alone, and compares with float64 rules; then what users do wrong."""
 
+import gc
 import glob
 import os
 import shutil
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import warnings
@@ -269,6 +271,29 @@ class ConnectTest(unittest.TestCase):
                 numpy.testing.assert_allclose(weights["given"], 0.45, err_msg=policy)
                 numpy.testing.assert_allclose(weights["missing"], wanted, err_msg=policy)
 
+    def test_on_rewind_may_collect_a_step_that_nothing_refers_to(self):
+        threads = []
+
+        def on_rewind(*_):
+            threads.append(threading.get_ident())
+            gc.collect()
+        weights = {"w": numpy.zeros(3, numpy.float32)}
+        with kaon.local_cluster(shards=1) as own, own.client(on_rewind=on_rewind) as client:
+            job = client.register("rewound", weights, preset="adamw", world_size=2)
+            first, second = job.join(0), job.join(1)
+            first.load_weights(weights)
+            own.kaonctl("checkpoint", "create", "first")
+            own.kaonctl("checkpoint", "restore", "--yes", "first")
+            gc.disable()
+            self.addCleanup(gc.enable)
+            step = second.begin(1)
+            step.itself = step
+            del step
+            with self.assertRaises(kaon.FailedPreconditionError):
+                first.run_step(1, weights)
+        self.assertNotIn(threading.get_ident(), threads)
+        self.assertEqual(len(threads), 1)
+
     def test_the_innermost_cluster_is_the_default(self):
         with self.assertRaisesRegex(kaon.InvalidArgumentError, "KAON_ENDPOINTS"):
             kaon.Client()
@@ -377,6 +402,33 @@ class InterruptTest(unittest.TestCase):
                     process.kill()
                     os.kill(int(coordinator), signal.SIGCONT)
                 self.assertEqual(process.returncode, 0, what)
+
+    def test_a_step_whose_begin_or_finish_was_interrupted_is_begun_again_at_once(self):
+        def interrupted(function):
+            """Ctrl-C comes when the library has done what the function asks for."""
+            library = kaon._library.library()
+            real = getattr(library, function)
+
+            def call(*arguments):
+                status = real(*arguments)
+                signal.raise_signal(signal.SIGINT)
+                return status
+            return mock.patch.object(library, function, call)
+
+        weights = {"w": numpy.zeros(3, numpy.float32)}
+        with kaon.local_cluster(shards=1) as own, own.client() as client:
+            # The other rank is missing, so no step is decided.
+            worker = client.register("two-ranks", weights, preset="adamw", world_size=2).join(0)
+            worker.load_weights(weights)
+            # So begin() asks no coordinator, and calls the library on this thread.
+            worker._decided_step = 0
+            with self.assertRaises(KeyboardInterrupt), interrupted("kaon_worker_begin"):
+                worker.begin(1)
+            with self.assertRaises(KeyboardInterrupt), worker.begin(1) as step:
+                step.push_all(weights)
+                with interrupted("kaon_step_finish"):
+                    step.finish()
+            worker.begin(1).close()
 
     def test_a_directory_with_files_of_others_is_refused_and_left_alone(self):
         with tempfile.TemporaryDirectory() as directory:

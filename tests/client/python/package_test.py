@@ -3,10 +3,13 @@
 
 import _thread
 import ctypes
+import gc
 import json
 import re
+import signal
 import threading
 import unittest
+import weakref
 from unittest import mock
 
 import kaon_package
@@ -212,6 +215,200 @@ class InterruptTest(unittest.TestCase):
         waiters[0].join(60)
         self.assertEqual(ended, [kaon.CancelledError])
         self.assertEqual(order, ["interrupted", "next"])
+
+
+class StandIn:
+    """Functions of the library. An operation is ready once it was cancelled and awaited."""
+
+    def __init__(self):
+        self.calls = []
+        # By function.
+        self.threads = {}
+        self.is_ready = False
+        # A weak reference to the array that the library uses. The collector does not track arrays, and so does not
+        # clear it early.
+        self.memory = lambda: None
+        # In this function Ctrl-C comes when it has filled its handle.
+        self.interrupted = ""
+
+    def __getattr__(self, function):
+        if not function.startswith("kaon_"):
+            raise AttributeError(function)
+
+        name = function[len("kaon_"):]
+
+        def call(*arguments):
+            self.calls.append(name)
+            self.threads[name] = threading.get_ident()
+            if not name.endswith("_free"):
+                arguments[-1]._obj.value = len(self.calls)
+            if name == self.interrupted:
+                signal.raise_signal(signal.SIGINT)
+        return call
+
+    def kaon_future_wait(self, _, timeout_ms):
+        if timeout_ms < 0:
+            self.calls.append("wait" if self.memory() is None else "wait with memory")
+            self.is_ready = True
+        return self.is_ready
+
+    def kaon_future_cancel(self, _):
+        self.calls.append("cancel")
+
+    def kaon_client_attach(self, _, name, to):
+        self.attach_begun.set()
+        self.attach_released.wait()
+        self.calls.append("attach")
+
+
+class StandInTest(unittest.TestCase):
+    """The library is a stand-in, which ends no operation unless it is cancelled."""
+
+    def setUp(self):
+        self.library = StandIn()
+        patch = mock.patch.object(_handles, "library", return_value=self.library)
+        patch.start()
+        self.addCleanup(patch.stop)
+        # No handle of this library is freed later.
+        self.addCleanup(_handles.await_dropped)
+        self.addCleanup(gc.collect)
+
+    def handle(self, kind):
+        return _handles.new_handle(kind, "kaon_make", None)
+
+    def job(self):
+        job = object.__new__(client.Job)
+        job.name, job.client, job._handle = "job", mock.Mock(_children=weakref.WeakSet()), self.handle("job")
+        job.parameters, job._by_name = [parameter_of(3)], {"w": parameter_of(3)}
+        self.addCleanup(job._handle.close)
+        return job
+
+    def worker(self):
+        worker = client.Worker(self.job(), self.handle("worker"), 0)
+        worker._decided_step = 0
+        self.addCleanup(worker.close)
+        return worker
+
+    def step(self):
+        step = client.Step(self.worker(), self.handle("step"))
+        step._kept.append(numpy.zeros(3, numpy.float32))
+        self.library.memory = weakref.ref(step._kept[0])
+        return step
+
+    def calls_of(self, function):
+        """Calls of the library since this one."""
+        return self.library.calls[self.library.calls.index(function):]
+
+
+class InterruptedCallTest(StandInTest):
+    def test_ctrl_c_in_finish_ends_the_step_before_its_memory_is_free(self):
+        step = self.step()
+        self.library.interrupted = "step_finish"
+        with self.assertRaises(KeyboardInterrupt), step:
+            step.finish()
+        self.assertEqual(self.calls_of("step_finish"),
+                         ["step_finish", "cancel", "wait with memory", "future_free", "step_free"])
+        self.assertIsNone(self.library.memory())
+
+    def test_a_step_that_was_finished_is_ended_by_close(self):
+        step = self.step()
+        with mock.patch.object(_handles.Future, "record", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                step.finish()
+        step.close()
+        self.assertEqual(self.calls_of("step_finish"),
+                         ["step_finish", "cancel", "wait with memory", "future_free", "step_free"])
+
+    def test_ctrl_c_in_pull_and_load_weights_ends_them(self):
+        worker = self.worker()
+        for function, call in (("job_pull", lambda: worker.job.pull(1)),
+                               ("worker_load_weights", lambda: worker.load_weights({"w": numpy.zeros(3)}))):
+            self.library.interrupted, self.library.is_ready = function, False
+            with self.assertRaises(KeyboardInterrupt):
+                call()
+            self.assertEqual(self.calls_of(function), [function, "cancel", "wait", "future_free"])
+
+    def test_ctrl_c_in_begin_frees_the_step(self):
+        worker = self.worker()
+        self.library.interrupted = "worker_begin"
+        with self.assertRaises(KeyboardInterrupt):
+            worker.begin(1)
+        self.assertEqual(self.calls_of("worker_begin"), ["worker_begin", "step_free"])
+
+
+class DroppedHandleTest(StandInTest):
+    def check_on_rewind_leaves_to_another_thread(self, function):
+        """Collects garbage in on_rewind."""
+        callback = _library.RewindFunction(lambda *_: gc.collect() and None)
+        collected, freed = threading.Event(), threading.Event()
+
+        def run():
+            callback(None, 2, 5)
+            collected.set()
+            # A thread that has ended would leave its number to the other one.
+            freed.wait()
+        loop = threading.Thread(target=run)
+        loop.start()
+        collected.wait()
+        _handles.await_dropped()
+        freed.set()
+        loop.join()
+        self.assertNotEqual(self.library.threads[function], loop.ident)
+
+    def test_a_step_that_is_collected_in_on_rewind_is_freed_by_another_thread(self):
+        step = self.step()
+        step.itself = step
+        del step
+        self.check_on_rewind_leaves_to_another_thread("step_free")
+        self.assertIsNone(self.library.memory())
+
+    def test_a_future_that_is_collected_in_on_rewind_is_awaited_by_another_thread(self):
+        finish = self.job().start_pull(1, {"w": numpy.zeros(3, numpy.float32)})
+        cycle = [finish]
+        cycle.append(cycle)
+        del finish, cycle
+        self.check_on_rewind_leaves_to_another_thread("future_free")
+        self.assertEqual(self.calls_of("job_pull"), ["job_pull", "cancel", "wait", "future_free"])
+
+    def test_a_finished_step_that_is_collected_keeps_its_memory_until_it_has_ended(self):
+        step = self.step()
+        step._decided = _handles.Future(step._kept)
+        step._decided.fill("kaon_step_finish", step._handle)
+        step.itself = step
+        del step
+        gc.collect()
+        _handles.await_dropped()
+        self.assertIn("wait with memory", self.library.calls)
+        self.assertIsNone(self.library.memory())
+
+    def test_begin_waits_for_the_end_of_a_dropped_step(self):
+        worker = self.worker()
+        with mock.patch.object(_thread, "start_new_thread", side_effect=RuntimeError):
+            step = worker.begin(1)
+            del step
+        worker.begin(1).close()
+        self.assertEqual(self.calls_of("worker_begin"), ["worker_begin", "step_free"] * 2)
+
+
+class CloseTest(StandInTest):
+    def test_a_client_waits_for_the_calls_of_other_threads(self):
+        closed = object.__new__(client.Client)
+        closed._handle, closed._children = self.handle("client"), weakref.WeakSet()
+        begun = self.library.attach_begun = threading.Event()
+        released = self.library.attach_released = threading.Event()
+        other = threading.Thread(target=_handles.call, args=("kaon_client_attach", closed._handle, b"job", None))
+        other.start()
+        begun.wait()
+
+        def wait():
+            released.set()
+            other.join()
+        with mock.patch.object(closed._handle._freed, "wait", side_effect=wait):
+            closed.close()
+        self.library.calls.append("closed")
+        released.set()
+        other.join()
+        self.assertEqual(self.library.calls[-3:], ["attach", "client_free", "closed"])
 
 
 if __name__ == "__main__":
