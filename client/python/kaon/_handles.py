@@ -184,12 +184,12 @@ def interruptible(call: Callable[[], Any]) -> Any:
         done.set()
 
     try:
-        threading.Thread(target=run, name="kaon-call", daemon=True).start()
-    except RuntimeError:
-        # The interpreter ends, and starts no thread.
-        return call()
-    # A signal that comes just before a wait does not end it.
-    try:
+        try:
+            threading.Thread(target=run, name="kaon-call", daemon=True).start()
+        except RuntimeError:
+            # The interpreter ends, and starts no thread.
+            return call()
+        # A signal that comes just before a wait does not end it.
         while not done.wait(_SLICE_MS / 1000):
             pass
     except BaseException:

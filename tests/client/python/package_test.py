@@ -2,6 +2,7 @@
 """What the Python package does without a cluster: structs, definitions, arrays, errors."""
 
 import _thread
+import contextlib
 import ctypes
 import gc
 import json
@@ -185,6 +186,43 @@ class InterruptTest(unittest.TestCase):
         self.assertFalse(ended.is_set())
         released.set()
         self.assertTrue(ended.wait(60))
+
+    def test_what_an_interrupted_call_returns_is_dropped_even_if_the_traceback_is_kept(self):
+        released, returned = threading.Event(), []
+
+        def blocked():
+            _thread.interrupt_main()
+            released.wait()
+            array = numpy.zeros(1)
+            returned.append(weakref.ref(array))
+            return array
+        try:
+            _handles.interruptible(blocked)
+        except KeyboardInterrupt as error:
+            kept = error
+        released.set()
+        for thread in threading.enumerate():
+            if thread.name == "kaon-call":
+                thread.join()
+        self.assertIsNone(returned[0]())
+        del kept
+
+    def test_an_error_of_a_call_is_in_no_cycle(self):
+        def fail():
+            raise failure
+        failure = OSError()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        # It is in the frame of the call.
+        local = numpy.zeros(1)
+
+        def call(array):
+            _handles.interruptible(lambda: array.shape and fail())
+        with contextlib.suppress(OSError):
+            call(local)
+        reference = weakref.ref(local)
+        del local, failure, fail
+        self.assertIsNone(reference())
 
     def test_a_join_waits_for_one_that_was_interrupted(self):
         joins, released, order = client._Joins(), threading.Event(), []
