@@ -39,6 +39,17 @@ def _trained(named_parameters: NamedParameters) -> List[Tuple[str, torch.Tensor]
     return trained
 
 
+def _call_when_accumulated(parameter: torch.Tensor, ready: Callable[..., None]) -> Tuple[Any, Any]:
+    """Calls ready() with any arguments once a backward pass has accumulated the parameter's gradient. Returns the hook,
+    and what must live as long as it."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(ready), None
+    # Before torch 2.1: a hook of the node that accumulates, which only a weak reference of the parameter leads to.
+    with torch.enable_grad():
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    return node.register_hook(ready), node
+
+
 class Optimizer(torch.optim.Optimizer):
     """Trains a model's parameters through a Kaon cluster. Registers the job and loads the model's weights, or attaches
     to the job and pulls its weights into the model.
@@ -47,9 +58,9 @@ class Optimizer(torch.optim.Optimizer):
     as Client.register says. There is one param_group for each group of the job; a scheduler may change its lr, and
     the shards step with the changed value. `rank` and `world_size` are RANK and WORLD_SIZE of torch.distributed, or 0
     and 1. step() sends the gradients. With `overlap` the last of `micro_batches` backward passes sends each one as soon
-    as it is ready (torch 2.1 and later). Then they must not be changed through .data or numpy afterwards, which nobody
-    notices; after other changes, such as clip_grad_norm_, step() sends all again. CUDA tensors are copied through
-    pinned host memory of the model's size, on a stream of its own; `overlap` starts these copies in backward.
+    as it is ready. Then they must not be changed through .data or numpy afterwards, which nobody notices; after other
+    changes, such as clip_grad_norm_, step() sends all again. CUDA tensors are copied through pinned host memory of the
+    model's size, on a stream of its own; `overlap` starts these copies in backward.
     `traceparent`, which is also an attribute, is as in Worker.begin. A function is called when the step begins: in
     step(), or with `overlap` in backward, perhaps on a thread of autograd.
 
@@ -130,15 +141,15 @@ class Optimizer(torch.optim.Optimizer):
         self._num_backward = [0] * len(self._trained)
         # An error of a hook, which step() raises: autograd would lose its class.
         self._hook_error: Optional[Error] = None
-        self._hooks: List[Any] = []
-        if self._overlap and hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+        self._hooks: List[Tuple[Any, Any]] = []
+        if self._overlap:
             this = weakref.ref(self)
             for index, (_, parameter) in enumerate(self._trained):
-                def ready(_: torch.Tensor, index: int = index) -> None:
+                def ready(*_: Any, index: int = index) -> None:
                     optimizer = this()
                     if optimizer is not None:
                         optimizer._on_gradient(index)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(ready))
+                self._hooks.append(_call_when_accumulated(parameter, ready))
 
     def _on_gradient(self, index: int) -> None:
         """A gradient is complete after the last micro-batch; after one more, what was sent is out of date."""
@@ -356,7 +367,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def close(self) -> None:
         """Removes the hooks, and disconnects unless the caller passed a client."""
-        for hook in self._hooks:
+        for hook, _ in self._hooks:
             hook.remove()
         self._hooks = []
         self._drop_step()
