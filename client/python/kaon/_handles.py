@@ -222,16 +222,15 @@ class Future(Handle):
 
     def end(self) -> None:
         """Cancels the operation and waits until it no longer uses its memory."""
-        # In a forked child nobody uses it.
-        if self._pointer and self.kept is not None and not _forked_after_connect and not self.ready():
-            self.cancel()
-            self._wait(-1)
+        # Another thread may have closed it. In a forked child nobody uses it.
+        with contextlib.suppress(FailedPreconditionError):
+            if self._pointer and self.kept is not None and not _forked_after_connect and not self.ready():
+                self.cancel()
+                self._wait(-1)
         self.kept = None
 
     def close(self) -> None:
-        # Another thread may have closed it.
-        with contextlib.suppress(FailedPreconditionError):
-            self.end()
+        self.end()
         super().close()
 
     def wait(self) -> None:

@@ -524,8 +524,8 @@ class Step:
             interruptible(self._handle.close)
         else:
             # The library would go on after finish(), even if the handle is freed. Ctrl-C does not end this wait: the
-            # next backward would change what may be decided.
-            self._decided.close()
+            # next backward would change what may be decided. A finish() of another thread still takes the result.
+            self._decided.end()
             self._handle.close()
         self._kept = []
 

@@ -293,6 +293,10 @@ class StandIn:
     def kaon_future_cancel(self, _):
         self.calls.append("cancel")
 
+    def kaon_future_result(self, *_):
+        if "cancel" in self.calls:
+            raise kaon.CancelledError("cancelled")
+
     def kaon_client_attach(self, _, name, to):
         self.attach_begun.set()
         self.attach_released.wait()
@@ -354,8 +358,24 @@ class InterruptedCallTest(StandInTest):
             with self.assertRaises(KeyboardInterrupt):
                 step.finish()
         step.close()
-        self.assertEqual(self.calls_of("step_finish"),
-                         ["step_finish", "cancel", "wait with memory", "future_free", "step_free"])
+        self.assertEqual(self.calls_of("step_finish"), ["step_finish", "cancel", "wait with memory", "step_free"])
+
+    def test_finish_of_a_step_that_another_thread_closes_raises_cancelled_error(self):
+        step = self.step()
+
+        def wait(_):
+            other = threading.Thread(target=step.close)
+            other.start()
+            other.join()
+        with mock.patch.object(_handles.Future, "wait", wait), self.assertRaises(kaon.CancelledError):
+            step.finish()
+
+    def test_a_future_that_another_thread_closes_while_it_is_ended_has_ended(self):
+        future = _handles.Future(object())
+        future.fill("kaon_job_pull", None)
+        with mock.patch.object(future, "ready", side_effect=kaon.FailedPreconditionError("the future is closed")):
+            future.end()
+        self.assertIsNone(future.kept)
 
     def test_ctrl_c_in_pull_and_load_weights_ends_them(self):
         worker = self.worker()
