@@ -383,15 +383,27 @@ class Job:
             kept.append(owner)
             if is_copy:
                 copies.append((array, owner))
-        futures = []
-        for views in by_dtype.values():
-            raw = pack(views)
-            futures.append(Future((kept, raw)))
-            futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
+        futures: List[Future] = []
+
+        def end() -> None:
+            """The library no longer writes afterwards."""
+            for future in futures:
+                future.end()
+        try:
+            for views in by_dtype.values():
+                raw = pack(views)
+                futures.append(Future((kept, raw)))
+                futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
+        except BaseException:
+            end()
+            raise
 
         def finish() -> None:
-            for future in futures:
-                self._waited(future.result)
+            try:
+                for future in futures:
+                    self._waited(future.result)
+            finally:
+                end()
             for array, received in copies:
                 write_back(array, received)
         return finish

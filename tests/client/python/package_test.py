@@ -394,6 +394,40 @@ class InterruptedCallTest(StandInTest):
         self.assertEqual(self.calls_of("worker_begin"), ["worker_begin", "step_free"])
 
 
+class FailedPullTest(StandInTest):
+    """The arrays have two dtypes, so there are two futures."""
+
+    def start_pull(self):
+        job = self.job()
+        job._by_name["v"] = parameter_of(3)
+        return job.start_pull(1, {"w": numpy.zeros(3, numpy.float32), "v": numpy.zeros(3, numpy.float16)})
+
+    def test_an_error_of_one_dtype_ends_the_other(self):
+        def fail(future):
+            future.kept = None
+            raise kaon.NotFoundError("no such version")
+        finish = self.start_pull()
+        with mock.patch.object(_handles.Future, "result", fail), self.assertRaises(kaon.NotFoundError):
+            finish()
+        self.assertEqual(self.calls_of("job_pull"), ["job_pull", "job_pull", "cancel", "wait"])
+
+    def test_an_error_of_the_second_call_ends_the_first(self):
+        real = self.library.kaon_job_pull
+
+        def pull(*arguments):
+            if "job_pull" in self.library.calls:
+                raise kaon.NotFoundError("no such version")
+            real(*arguments)
+        self.library.kaon_job_pull = pull
+        try:
+            self.start_pull()
+        except kaon.NotFoundError:
+            # The futures are still in the traceback, so nothing has dropped them.
+            self.assertEqual(self.calls_of("job_pull"), ["job_pull", "cancel", "wait"])
+        else:
+            self.fail("no error")
+
+
 class DroppedHandleTest(StandInTest):
     def check_on_rewind_leaves_to_another_thread(self, function):
         """Collects garbage in on_rewind."""
