@@ -263,16 +263,21 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
+        self._close(not is_interrupt(kind))
 
 
-def close_all(endpoints: Optional[str] = None) -> None:
+def is_interrupt(kind: Any) -> bool:
+    """Whether a `with` ends by Ctrl-C or the like: the interrupted call itself may go on until its deadline."""
+    return kind is not None and not issubclass(kind, Exception)
+
+
+def close_all(endpoints: Optional[str] = None, waits_for_calls: bool = False) -> None:
     """Closes the clients of a cluster, or all of them at the exit, where calls of other threads end with the
     process."""
     for client in list(_open_clients):
         if endpoints is None or client.endpoints == endpoints:
-            client._close(waits_for_calls=endpoints is not None)
+            client._close(waits_for_calls)
     _handles.await_dropped()
 
 

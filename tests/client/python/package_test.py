@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import os
 import re
 import signal
 import threading
@@ -17,7 +18,7 @@ import kaon_package
 import numpy
 
 import kaon
-from kaon import _handles, _library, _tensors, client, definition
+from kaon import _handles, _library, _tensors, client, cluster, definition
 
 
 def text_of(path):
@@ -483,9 +484,35 @@ class DroppedHandleTest(StandInTest):
 
 
 class CloseTest(StandInTest):
+    def client(self):
+        made = object.__new__(client.Client)
+        made._handle, made._children, made.endpoints = self.handle("client"), weakref.WeakSet(), "here"
+        client._open_clients.add(made)
+        self.addCleanup(client._open_clients.discard, made)
+        return made
+
+    def cluster(self):
+        made = object.__new__(cluster.LocalCluster)
+        made.endpoints, made._owner, made._owns_directory = "here", os.getpid(), False
+        made._process, made._log = mock.Mock(returncode=0), mock.Mock()
+        return made
+
+    def waits_for_calls(self, make, error):
+        """Whether the end of a `with` waits for the calls of the client that still run."""
+        closed = self.client()
+        with mock.patch.object(closed._handle, "wait_until_freed") as wait, contextlib.suppress(error):
+            with make() or closed:
+                raise error
+        self.assertIn("client_free", self.library.calls)
+        return wait.called
+
+    def test_the_end_of_a_with_waits_for_calls_unless_ctrl_c_interrupted_one(self):
+        for make in (lambda: None, self.cluster):
+            self.assertTrue(self.waits_for_calls(make, ValueError))
+            self.assertFalse(self.waits_for_calls(make, KeyboardInterrupt))
+
     def test_a_client_waits_for_the_calls_of_other_threads(self):
-        closed = object.__new__(client.Client)
-        closed._handle, closed._children = self.handle("client"), weakref.WeakSet()
+        closed = self.client()
         begun = self.library.attach_begun = threading.Event()
         released = self.library.attach_released = threading.Event()
         other = threading.Thread(target=_handles.call, args=("kaon_client_attach", closed._handle, b"job", None))
