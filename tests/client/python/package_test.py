@@ -511,6 +511,31 @@ class CloseTest(StandInTest):
             self.assertTrue(self.waits_for_calls(make, ValueError))
             self.assertFalse(self.waits_for_calls(make, KeyboardInterrupt))
 
+    def test_a_client_in_a_forked_child_waits_for_no_call_of_the_parent(self):
+        closed = self.client()
+        # Of a thread that the child lacks.
+        closed._handle._users.add(object())
+        with mock.patch.object(_handles, "_forked_after_connect", True), \
+                mock.patch.object(closed._handle._freed, "wait") as wait:
+            closed.close()
+        wait.assert_not_called()
+
+    def test_ctrl_c_during_a_free_wakes_those_who_wait_for_it(self):
+        handle = self.handle("client")
+        self.library.interrupted = "client_free"
+        with self.assertRaises(KeyboardInterrupt):
+            handle.close()
+        self.assertTrue(handle._freed.is_set())
+
+    def test_a_handle_whose_close_was_interrupted_before_the_free_is_freed_when_nothing_refers_to_it(self):
+        handle = self.handle("worker")
+        with mock.patch.object(handle, "_free_unused", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                handle.close()
+        del handle
+        _handles.await_dropped()
+        self.assertIn("worker_free", self.library.calls)
+
     def test_a_client_waits_for_the_calls_of_other_threads(self):
         closed = self.client()
         begun = self.library.attach_begun = threading.Event()
