@@ -99,10 +99,13 @@ class Handle:
             if self._users or self._is_released:
                 return
             self._is_released = True
-        if self._pointer:
-            self._free(self._pointer)
-        self.kept = None
-        self._freed.set()
+        # Ctrl-C during the free is raised after it.
+        try:
+            if self._pointer:
+                self._free(self._pointer)
+        finally:
+            self.kept = None
+            self._freed.set()
 
     def close(self) -> None:
         """Frees the handle. If calls of it run, the last one frees it."""
@@ -112,7 +115,9 @@ class Handle:
 
     def wait_until_freed(self) -> None:
         """Waits after close() for the calls of the handle that still run."""
-        self._freed.wait()
+        # A forked child lacks the threads of these calls.
+        if not _forked_after_connect:
+            self._freed.wait()
 
     def _closes_at_once(self) -> bool:
         """Whether close() waits for no thread."""
@@ -120,7 +125,8 @@ class Handle:
 
     def __del__(self) -> None:
         # It may run on any thread and at any place: in on_rewind, for which a free would wait, or under a lock.
-        if not getattr(self, "_pointer", None) or self._is_closed or _forked_after_connect:
+        # Ctrl-C may have ended close() before the free.
+        if not getattr(self, "_pointer", None) or self._is_released or _forked_after_connect:
             return
         if self._closes_at_once():
             self.close()
@@ -222,16 +228,15 @@ class Future(Handle):
 
     def end(self) -> None:
         """Cancels the operation and waits until it no longer uses its memory."""
-        # In a forked child nobody uses it.
-        if self._pointer and self.kept is not None and not _forked_after_connect and not self.ready():
-            self.cancel()
-            self._wait(-1)
+        # Another thread may have closed it. In a forked child nobody uses it.
+        with contextlib.suppress(FailedPreconditionError):
+            if self._pointer and self.kept is not None and not _forked_after_connect and not self.ready():
+                self.cancel()
+                self._wait(-1)
         self.kept = None
 
     def close(self) -> None:
-        # Another thread may have closed it.
-        with contextlib.suppress(FailedPreconditionError):
-            self.end()
+        self.end()
         super().close()
 
     def wait(self) -> None:

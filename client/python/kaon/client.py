@@ -263,16 +263,21 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
+        self._close(not is_interrupt(kind))
 
 
-def close_all(endpoints: Optional[str] = None) -> None:
+def is_interrupt(kind: Any) -> bool:
+    """Whether a `with` ends by Ctrl-C or the like: the interrupted call itself may go on until its deadline."""
+    return kind is not None and not issubclass(kind, Exception)
+
+
+def close_all(endpoints: Optional[str] = None, waits_for_calls: bool = False) -> None:
     """Closes the clients of a cluster, or all of them at the exit, where calls of other threads end with the
     process."""
     for client in list(_open_clients):
         if endpoints is None or client.endpoints == endpoints:
-            client._close(waits_for_calls=endpoints is not None)
+            client._close(waits_for_calls)
     _handles.await_dropped()
 
 
@@ -383,15 +388,27 @@ class Job:
             kept.append(owner)
             if is_copy:
                 copies.append((array, owner))
-        futures = []
-        for views in by_dtype.values():
-            raw = pack(views)
-            futures.append(Future((kept, raw)))
-            futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
+        futures: List[Future] = []
+
+        def end() -> None:
+            """The library no longer writes afterwards."""
+            for future in futures:
+                future.end()
+        try:
+            for views in by_dtype.values():
+                raw = pack(views)
+                futures.append(Future((kept, raw)))
+                futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
+        except BaseException:
+            end()
+            raise
 
         def finish() -> None:
-            for future in futures:
-                self._waited(future.result)
+            try:
+                for future in futures:
+                    self._waited(future.result)
+            finally:
+                end()
             for array, received in copies:
                 write_back(array, received)
         return finish
@@ -524,8 +541,8 @@ class Step:
             interruptible(self._handle.close)
         else:
             # The library would go on after finish(), even if the handle is freed. Ctrl-C does not end this wait: the
-            # next backward would change what may be decided.
-            self._decided.close()
+            # next backward would change what may be decided. A finish() of another thread still takes the result.
+            self._decided.end()
             self._handle.close()
         self._kept = []
 

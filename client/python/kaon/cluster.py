@@ -100,13 +100,16 @@ class LocalCluster:
 
     def close(self) -> None:
         """Ends the servers; does nothing the second time, or in a forked child."""
+        self._close(waits_for_calls=True)
+
+    def _close(self, waits_for_calls: bool) -> None:
         atexit.unregister(self.close)
         process, self._process = self._process, None
         if process is None or os.getpid() != self._owner:
             return
         # They would look for its certificates.
         if hasattr(self, "endpoints"):
-            _client.close_all(self.endpoints)
+            _client.close_all(self.endpoints, waits_for_calls)
         # The script stops the servers when its input ends.
         assert process.stdin is not None and process.stdout is not None
         # A forked child may still have this pipe.
@@ -145,9 +148,9 @@ class LocalCluster:
         _client.default_clusters.append(self)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: Any = None, *_: Any) -> None:
         _client.default_clusters.remove(self)
-        self.close()
+        self._close(not _client.is_interrupt(kind))
 
 
 def local_cluster(shards: int = 2, directory: Optional[str] = None) -> LocalCluster:

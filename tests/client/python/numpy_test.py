@@ -344,7 +344,7 @@ client = kaon.Client(endpoints, tls_dir=tls_dir, call_deadline=600)
 job = client.register("two-ranks", weights, preset="adamw", world_size=2)
 if what == "begin":
     worker = job.join(0)
-if what in ("join", "begin", "refresh"):
+if what in ("join", "begin", "refresh", "register"):
     os.kill(int(coordinator), signal.SIGSTOP)
     # A thread that still runs might answer.
     def stopped(thread):
@@ -372,6 +372,9 @@ try:
         job.wait_for_weights(600)
     elif what == "refresh":
         job.refresh()
+    elif what == "register":
+        with client:
+            client.register("two-ranks", weights, preset="adamw", world_size=2)
     elif what == "join":
         job.join(0)
     elif what == "begin":
@@ -390,7 +393,7 @@ class InterruptTest(unittest.TestCase):
         with kaon.local_cluster(shards=1) as own:
             # The job has no weights before the last one.
             coordinator = (own.directory / "coordinator.pid").read_text().strip()
-            for what in ("connect", "weights", "refresh", "join", "begin", "finish"):
+            for what in ("connect", "weights", "refresh", "register", "join", "begin", "finish"):
                 command = [sys.executable, "-c", INTERRUPTED, what, own.endpoints, own.tls_dir, coordinator]
                 process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                            env={**os.environ, "PYTHONPATH": path})

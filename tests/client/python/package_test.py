@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import os
 import re
 import signal
 import threading
@@ -17,7 +18,7 @@ import kaon_package
 import numpy
 
 import kaon
-from kaon import _handles, _library, _tensors, client, definition
+from kaon import _handles, _library, _tensors, client, cluster, definition
 
 
 def text_of(path):
@@ -293,6 +294,10 @@ class StandIn:
     def kaon_future_cancel(self, _):
         self.calls.append("cancel")
 
+    def kaon_future_result(self, *_):
+        if "cancel" in self.calls:
+            raise kaon.CancelledError("cancelled")
+
     def kaon_client_attach(self, _, name, to):
         self.attach_begun.set()
         self.attach_released.wait()
@@ -354,8 +359,24 @@ class InterruptedCallTest(StandInTest):
             with self.assertRaises(KeyboardInterrupt):
                 step.finish()
         step.close()
-        self.assertEqual(self.calls_of("step_finish"),
-                         ["step_finish", "cancel", "wait with memory", "future_free", "step_free"])
+        self.assertEqual(self.calls_of("step_finish"), ["step_finish", "cancel", "wait with memory", "step_free"])
+
+    def test_finish_of_a_step_that_another_thread_closes_raises_cancelled_error(self):
+        step = self.step()
+
+        def wait(_):
+            other = threading.Thread(target=step.close)
+            other.start()
+            other.join()
+        with mock.patch.object(_handles.Future, "wait", wait), self.assertRaises(kaon.CancelledError):
+            step.finish()
+
+    def test_a_future_that_another_thread_closes_while_it_is_ended_has_ended(self):
+        future = _handles.Future(object())
+        future.fill("kaon_job_pull", None)
+        with mock.patch.object(future, "ready", side_effect=kaon.FailedPreconditionError("the future is closed")):
+            future.end()
+        self.assertIsNone(future.kept)
 
     def test_ctrl_c_in_pull_and_load_weights_ends_them(self):
         worker = self.worker()
@@ -372,6 +393,40 @@ class InterruptedCallTest(StandInTest):
         with self.assertRaises(KeyboardInterrupt):
             worker.begin(1)
         self.assertEqual(self.calls_of("worker_begin"), ["worker_begin", "step_free"])
+
+
+class FailedPullTest(StandInTest):
+    """The arrays have two dtypes, so there are two futures."""
+
+    def start_pull(self):
+        job = self.job()
+        job._by_name["v"] = parameter_of(3)
+        return job.start_pull(1, {"w": numpy.zeros(3, numpy.float32), "v": numpy.zeros(3, numpy.float16)})
+
+    def test_an_error_of_one_dtype_ends_the_other(self):
+        def fail(future):
+            future.kept = None
+            raise kaon.NotFoundError("no such version")
+        finish = self.start_pull()
+        with mock.patch.object(_handles.Future, "result", fail), self.assertRaises(kaon.NotFoundError):
+            finish()
+        self.assertEqual(self.calls_of("job_pull"), ["job_pull", "job_pull", "cancel", "wait"])
+
+    def test_an_error_of_the_second_call_ends_the_first(self):
+        real = self.library.kaon_job_pull
+
+        def pull(*arguments):
+            if "job_pull" in self.library.calls:
+                raise kaon.NotFoundError("no such version")
+            real(*arguments)
+        self.library.kaon_job_pull = pull
+        try:
+            self.start_pull()
+        except kaon.NotFoundError:
+            # The futures are still in the traceback, so nothing has dropped them.
+            self.assertEqual(self.calls_of("job_pull"), ["job_pull", "cancel", "wait"])
+        else:
+            self.fail("no error")
 
 
 class DroppedHandleTest(StandInTest):
@@ -429,9 +484,60 @@ class DroppedHandleTest(StandInTest):
 
 
 class CloseTest(StandInTest):
+    def client(self):
+        made = object.__new__(client.Client)
+        made._handle, made._children, made.endpoints = self.handle("client"), weakref.WeakSet(), "here"
+        client._open_clients.add(made)
+        self.addCleanup(client._open_clients.discard, made)
+        return made
+
+    def cluster(self):
+        made = object.__new__(cluster.LocalCluster)
+        made.endpoints, made._owner, made._owns_directory = "here", os.getpid(), False
+        made._process, made._log = mock.Mock(returncode=0), mock.Mock()
+        return made
+
+    def waits_for_calls(self, make, error):
+        """Whether the end of a `with` waits for the calls of the client that still run."""
+        closed = self.client()
+        with mock.patch.object(closed._handle, "wait_until_freed") as wait, contextlib.suppress(error):
+            with make() or closed:
+                raise error
+        self.assertIn("client_free", self.library.calls)
+        return wait.called
+
+    def test_the_end_of_a_with_waits_for_calls_unless_ctrl_c_interrupted_one(self):
+        for make in (lambda: None, self.cluster):
+            self.assertTrue(self.waits_for_calls(make, ValueError))
+            self.assertFalse(self.waits_for_calls(make, KeyboardInterrupt))
+
+    def test_a_client_in_a_forked_child_waits_for_no_call_of_the_parent(self):
+        closed = self.client()
+        # Of a thread that the child lacks.
+        closed._handle._users.add(object())
+        with mock.patch.object(_handles, "_forked_after_connect", True), \
+                mock.patch.object(closed._handle._freed, "wait") as wait:
+            closed.close()
+        wait.assert_not_called()
+
+    def test_ctrl_c_during_a_free_wakes_those_who_wait_for_it(self):
+        handle = self.handle("client")
+        self.library.interrupted = "client_free"
+        with self.assertRaises(KeyboardInterrupt):
+            handle.close()
+        self.assertTrue(handle._freed.is_set())
+
+    def test_a_handle_whose_close_was_interrupted_before_the_free_is_freed_when_nothing_refers_to_it(self):
+        handle = self.handle("worker")
+        with mock.patch.object(handle, "_free_unused", side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                handle.close()
+        del handle
+        _handles.await_dropped()
+        self.assertIn("worker_free", self.library.calls)
+
     def test_a_client_waits_for_the_calls_of_other_threads(self):
-        closed = object.__new__(client.Client)
-        closed._handle, closed._children = self.handle("client"), weakref.WeakSet()
+        closed = self.client()
         begun = self.library.attach_begun = threading.Event()
         released = self.library.attach_released = threading.Event()
         other = threading.Thread(target=_handles.call, args=("kaon_client_attach", closed._handle, b"job", None))
