@@ -250,7 +250,10 @@ TEST_F(WorkerLossTest, ALossIsForgottenOnceAnotherHolds) {
   v1::Ballot higher = machine_.ballot();
   higher.set_counter(higher.counter() + 1);
   machine_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
-  machine_.Hold(StateAt(machine_, record), higher);
+  const v1::ShardState state = StateAt(machine_, record);
+  machine_.Probed(0, absl::ToInt64Milliseconds(absl::Minutes(10)), higher, "coordinator-b:1");
+  for (int i = 0; i < machine_.num_shards(); ++i) machine_.State(i, state);
+  ASSERT_TRUE(machine_.machine().IsHolder()) << machine_.phase();
   EXPECT_THAT(machine_.phase(), Not(HasSubstr("stopped")));
   EXPECT_TRUE(machine_.Join(1, 500).ok());
 }
