@@ -16,7 +16,7 @@ import unittest
 import warnings
 from unittest import mock
 
-import kaon_package  # noqa: F401  (makes kaon importable)
+import kaon_package
 import float64_rules
 import numpy
 
@@ -239,7 +239,7 @@ class ConnectTest(unittest.TestCase):
             worker.load_weights(weights)
             shard = int((own.directory / "shard-0.pid").read_text())
             try:
-                os.kill(shard, signal.SIGSTOP)
+                kaon_package.stop(shard)
                 # Unavailable once the coordinator has missed the shard, too.
                 for words, call in (("step 1 was not decided within 3s: .*shard 0", lambda: worker.run_step(1, weights)),
                                     ("shard 0", lambda: job.pull(0))):
@@ -333,8 +333,6 @@ class ConnectTest(unittest.TestCase):
 
 # Blocks for ten minutes unless it is interrupted. Calls to a coordinator that is stopped do.
 INTERRUPTED = """
-import os
-import signal
 import sys
 import threading
 import kaon_package, kaon, numpy
@@ -345,13 +343,7 @@ job = client.register("two-ranks", weights, preset="adamw", world_size=2)
 if what == "begin":
     worker = job.join(0)
 if what in ("join", "begin", "refresh", "register"):
-    os.kill(int(coordinator), signal.SIGSTOP)
-    # A thread that still runs might answer.
-    def stopped(thread):
-        with open(f"/proc/{coordinator}/task/{thread}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "T"
-    while not all(stopped(thread) for thread in os.listdir(f"/proc/{coordinator}/task")):
-        pass
+    kaon_package.stop(int(coordinator))
 if what == "finish":
     worker = job.join(0)
     worker.load_weights(weights)

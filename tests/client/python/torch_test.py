@@ -11,7 +11,7 @@ import unittest
 import warnings
 from unittest import mock
 
-import kaon_package  # noqa: F401  (makes kaon importable)
+import kaon_package
 import float64_rules
 import torch
 
@@ -223,7 +223,7 @@ class OptimizerTest(unittest.TestCase):
         loss_of(model, 0).backward()
         try:
             for server in servers:
-                os.kill(server, signal.SIGSTOP)
+                kaon_package.stop(server)
             with self.assertRaisesRegex(kaon.UnavailableError, f"step 1 .*; {self.cluster.endpoints}: "):
                 optimizer.step()
         finally:
