@@ -218,9 +218,12 @@ bool NcclLane::has_session() const {
 
 void NcclLane::HandOver(std::vector<Arrival>& arrivals) {
   for (const Arrival& arrival : arrivals) {
-    arrival.arrived(arrival.memory);
-    MutexLock lock(mu_);
-    arrival.session->used[arrival.slot] = false;
+    const std::function<void()> freed = arrival.arrived(arrival.memory);
+    {
+      MutexLock lock(mu_);
+      arrival.session->used[arrival.slot] = false;
+    }
+    if (freed != nullptr) freed();
   }
 }
 

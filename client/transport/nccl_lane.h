@@ -68,8 +68,8 @@ class NcclLane {
     size_t slots = 0;
   };
   // Called on the lane's thread, without a lock held. The memory is the transfer's until it
-  // returns.
-  using Arrived = std::function<void(kernels::ConstRegion)>;
+  // returns. The lane calls the result, which may be null, once the transfer's slot is free.
+  using Arrived = std::function<std::function<void()>(kernels::ConstRegion)>;
 
   enum class Turn {
     // Send will find a free slot.

@@ -173,11 +173,13 @@ TEST_F(NcclLaneTest, ReceivesTheNextTransferAndNoOther) {
     v1::NcclTransfer transfer;
     transfer.set_session(session);
     transfer.set_sequence(sequence);
-    return lane_->Receive(first_.get(), transfer, bytes, [&](kernels::ConstRegion memory) {
-      MutexLock lock(mu_);
-      arrived.assign(memory.data(), memory.data() + memory.size());
-      changed_.NotifyAll();
-    });
+    return lane_->Receive(first_.get(), transfer, bytes,
+                          [&](kernels::ConstRegion memory) -> std::function<void()> {
+                            MutexLock lock(mu_);
+                            arrived.assign(memory.data(), memory.data() + memory.size());
+                            changed_.NotifyAll();
+                            return nullptr;
+                          });
   };
   EXPECT_TRUE(absl::IsInternal(receive(2, 1, 8)));
   EXPECT_TRUE(absl::IsInternal(receive(1, 2, 8)));
