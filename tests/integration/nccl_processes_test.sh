@@ -14,7 +14,7 @@ export KAON_NCCL=lo
 TRANSPORT=grpc
 # The gradients of a trainer need several transfers a step.
 SMALL=(--hidden 320 --embedding 16 --batch-size 32 --report-every 1)
-STEPS=12
+STEPS=8
 MODEL=(--workers 2 --split 3,5 --steps "$STEPS" --preset adamw)
 OPTIONS=("${MODEL[@]}" --nccl lo)
 
