@@ -55,8 +55,9 @@ struct ClientOptions {
   std::chrono::milliseconds wait_log_interval{10000};
   // Payload bytes sent and not yet acknowledged, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
-  // Network interface or subnet, such as eth1 or 10.1.0.0/16, over which gradients on a device are
-  // sent to shards by NCCL. A shard without NCCL gets them over the network, through host memory.
+  // Network interface or subnet for NCCL, such as eth1 or 10.1.0.0/16. It carries gradients on a
+  // device to the shards, and weights back. A shard without NCCL gets and sends them over the
+  // network, through host memory.
   // NCCL neither encrypts nor authenticates. Empty: no tensor may be on a device.
   std::string nccl;
   // Number of the CUDA device that the tensors are on.

@@ -179,9 +179,10 @@ absl::StatusOr<v1::NcclTransfer> NcclLane::Send(const NcclLaneUser* user,
   return transfer;
 }
 
-absl::StatusOr<NcclLane::Joined> NcclLane::Join(const NcclLaneUser* user) const {
+absl::StatusOr<NcclLane::Joined> NcclLane::Join(const NcclLaneUser* user) {
   MutexLock lock(mu_);
   if (user_key_ != user || session_ == nullptr) return NotTheTurn();
+  joined_ = true;
   return Joined{session_->number, session_->used.size()};
 }
 
@@ -218,9 +219,12 @@ bool NcclLane::has_session() const {
 
 void NcclLane::HandOver(std::vector<Arrival>& arrivals) {
   for (const Arrival& arrival : arrivals) {
-    arrival.arrived(arrival.memory);
-    MutexLock lock(mu_);
-    arrival.session->used[arrival.slot] = false;
+    const std::function<void()> freed = arrival.arrived(arrival.memory);
+    {
+      MutexLock lock(mu_);
+      arrival.session->used[arrival.slot] = false;
+    }
+    if (freed != nullptr) freed();
   }
 }
 
@@ -231,7 +235,10 @@ void NcclLane::Release(const NcclLaneUser* user, const absl::Status& result) {
   const bool used = used_ || !ended_.ok();
   if (used && result.ok()) retry_after_ = options_.retry_after;
   if (used && (absl::IsUnavailable(result) || absl::IsDataLoss(result))) RefuseLocked(result);
-  if (used_ && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
+  // The shard may have ended the session of a pull that carried nothing. An idle end may not learn
+  // of that.
+  const bool in_doubt = used_ || (joined_ && !absl::IsCancelled(result));
+  if (in_doubt && !result.ok() && !Has(ChannelBug::kSessionKeptAfterFailure))
     FailLocked("a push or pull ended early");
   ForgetUserLocked();
   changed_.NotifyAll();
@@ -241,6 +248,7 @@ void NcclLane::ForgetUserLocked() {
   user_key_ = nullptr;
   user_.reset();
   used_ = false;
+  joined_ = false;
   waits_ = false;
   user_is_refused_ = false;
   tell_at_ = absl::InfiniteFuture();

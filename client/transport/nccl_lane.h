@@ -68,8 +68,8 @@ class NcclLane {
     size_t slots = 0;
   };
   // Called on the lane's thread, without a lock held. The memory is the transfer's until it
-  // returns.
-  using Arrived = std::function<void(kernels::ConstRegion)>;
+  // returns. The lane calls the result, which may be null, once the transfer's slot is free.
+  using Arrived = std::function<std::function<void()>(kernels::ConstRegion)>;
 
   enum class Turn {
     // Send will find a free slot.
@@ -98,7 +98,7 @@ class NcclLane {
                                         const std::vector<ChunkToSend>& chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the session of a pull. Call it after kNow. UNAVAILABLE as of Send.
-  absl::StatusOr<Joined> Join(const NcclLaneUser* user) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Joined> Join(const NcclLaneUser* user) ABSL_LOCKS_EXCLUDED(mu_);
   // Posts the receive of a transfer that the shard has announced. Calls `arrived` unless the
   // session ends before. UNAVAILABLE as of Send. INTERNAL: another transfer than the next one, no
   // free slot, or a size that no slot has.
@@ -107,8 +107,9 @@ class NcclLane {
   // Returns whether both ends have joined a session.
   bool has_session() const ABSL_LOCKS_EXCLUDED(mu_);
   // The push or pull is over. Unless it finished, the session that it used ends: the ends may
-  // disagree about what is under way. After UNAVAILABLE or DATA_LOSS, others use the network for a
-  // while. Does nothing if another push has replaced it.
+  // disagree about what is under way. So does the session of a pull that failed before it used it.
+  // After UNAVAILABLE or DATA_LOSS of a used one, others use the network for a while. Does nothing
+  // if another push has replaced it.
   void Release(const NcclLaneUser* user, const absl::Status& result) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -165,6 +166,8 @@ class NcclLane {
   std::weak_ptr<NcclLaneUser> passed_over_ ABSL_GUARDED_BY(mu_);
   // The user has sent something over `session_`.
   bool used_ ABSL_GUARDED_BY(mu_) = false;
+  // The user has joined `session_` for a pull.
+  bool joined_ ABSL_GUARDED_BY(mu_) = false;
   // A session was refused to the user: the rest of its push uses the network.
   bool user_is_refused_ ABSL_GUARDED_BY(mu_) = false;
   // When the user hears that the session it used has ended, and why.

@@ -113,11 +113,15 @@ void NcclPull::PostLocked() {
                proto::WireSizeOf(pull_.request.dtype());
     }
     // Weak: a session may keep it until an abort returns.
-    const absl::Status posted = options_.lane->lane.Receive(
-        this, announced_.front().transfer(), bytes,
-        [weak = weak_from_this(), announced = announced_.front()](kernels::ConstRegion payload) {
-          if (const auto self = weak.lock()) self->OnArrived(announced, payload);
-        });
+    const absl::Status posted =
+        options_.lane->lane.Receive(this, announced_.front().transfer(), bytes,
+                                    [weak = weak_from_this(), announced = announced_.front()](
+                                        kernels::ConstRegion payload) -> std::function<void()> {
+                                      const auto self = weak.lock();
+                                      if (self == nullptr) return nullptr;
+                                      self->OnArrived(announced, payload);
+                                      return [self] { self->OnSlotFree(); };
+                                    });
     if (!posted.ok()) return FailLocked(posted);
     announced_.pop_front();
     ++posted_;
@@ -131,11 +135,16 @@ void NcclPull::OnArrived(const v1::NcclPullResponse& announced, kernels::ConstRe
     writing_ = true;
   }
   const absl::Status written = Write(announced, payload);
+  MutexLock lock(mu_);
+  writing_ = false;
+  if (!written.ok()) FailLocked(written);
+}
+
+void NcclPull::OnSlotFree() {
   {
     MutexLock lock(mu_);
-    writing_ = false;
+    if (ended_) return;
     --posted_;
-    if (!written.ok()) FailLocked(written);
     PostLocked();
   }
   EndIfOver();

@@ -81,6 +81,8 @@ class NcclPull : public PullStream,
   // Takes a payload, on the lane's thread.
   void OnArrived(const v1::NcclPullResponse& announced, kernels::ConstRegion payload)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Posts the next receive, after OnArrived.
+  void OnSlotFree() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Write(const v1::NcclPullResponse& announced, kernels::ConstRegion payload);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the part over NCCL if nothing of it is under way any more.
@@ -117,7 +119,7 @@ class NcclPull : public PullStream,
   // Announced, without a receive yet.
   std::deque<v1::NcclPullResponse> announced_ ABSL_GUARDED_BY(mu_);
   size_t slots_ ABSL_GUARDED_BY(mu_) = 0;
-  // Receives under way or being written.
+  // Receives that have a slot.
   size_t posted_ ABSL_GUARDED_BY(mu_) = 0;
   // The lane's thread writes to a target.
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

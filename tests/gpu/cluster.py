@@ -180,8 +180,13 @@ class Cluster:
         return summary(text_of(ranks[0][1]))["weights_digest"]
 
     def transfers(self):
-        """Returns how many payloads of sessions that have ended came over NCCL."""
-        return sum(int(count) for count in re.findall(r"ended after (\d+) transfers", text_of(self.file("shard-0.log"))))
+        """Returns how many payloads sessions that have ended carried: [of gradients, of weights]."""
+        log = text_of(self.file("shard-0.log"))
+        pulls = set(re.findall(r"NCCL session (\d+) for .*, for pulls", log))
+        counts = [0, 0]
+        for session, count in re.findall(r"NCCL session (\d+) of rank \d+ ended after (\d+) transfers", log):
+            counts[session in pulls] += int(count)
+        return counts
 
     def train(self, options):
         return summary(self.programs.run("kaon-train", "--connect", self.address, "--tls-dir", self.file("tls"), *options))
@@ -265,8 +270,8 @@ def measure_nccl(programs, directory, device, small):
             there = cluster.train_apart(over_nccl, kill_after)
         # The shard has ended, and with it every session.
         transfers = cluster.transfers()
-        emit(name, ok=there == expected and transfers > 0,
-             detail=f"{transfers} transfers over NCCL, digest {there}, over gRPC {expected}")
+        emit(name, ok=there == expected and min(transfers) > 0,
+             detail=f"transfers of gradients and weights over NCCL {transfers}, digest {there}, over gRPC {expected}")
 
 
 def measure_transfers(programs, directory, device, small):

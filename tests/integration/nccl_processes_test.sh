@@ -14,7 +14,7 @@ export KAON_NCCL=lo
 TRANSPORT=grpc
 # The gradients of a trainer need several transfers a step.
 SMALL=(--hidden 320 --embedding 16 --batch-size 32 --report-every 1)
-STEPS=12
+STEPS=8
 MODEL=(--workers 2 --split 3,5 --steps "$STEPS" --preset adamw)
 OPTIONS=("${MODEL[@]}" --nccl lo)
 
@@ -58,6 +58,9 @@ for point in worker_chunk_sent:8 worker_pull_chunk:8; do
   KAON_FAILPOINT=$point launch 1
   wait_for 60 ended 1 || give_up
   grep -q "^KAON_FAILPOINT ${point%:*}:" "$TEST_TMPDIR/rank-1" || fail "rank 1 did not die at $point"
+  # The failpoint of a pull has one meaning over any transport.
+  [ "${point%:*}" != worker_pull_chunk ] || grep -q "as rank 1, for pulls" "$DIR/shard-0.log" ||
+    fail "rank 1 pulled without NCCL"
   launch 1
   finish_run "trainer killed at $point" $((STEPS * 2)) $STEPS
 done
@@ -67,7 +70,11 @@ for point in shard_chunk_received:20 shard_pull_chunk:12; do
   KAON_FAILPOINT=$point start 1 2
   for rank in 0 1; do launch "$rank"; done
   wait_for 60 dead || give_up
+  [ "$(grep -c "for .*, for pulls" "$DIR/shard-0.log")" -ge 2 ] || [ "${point%:*}" != shard_pull_chunk ] ||
+    fail "not both trainers had a session for pulls before $point"
   grep -q "NCCL session 2 for" "$DIR/shard-0.log" || fail "no session of both trainers before $point"
+  # The revived shard numbers its sessions from 1 again.
+  mv "$DIR/shard-0.log" "$DIR/shard-0-before.log"
   cluster_revive_shard "$DIR" 0 || give_up
   finish_run "shard killed at $point" 0 0
 done

@@ -162,6 +162,7 @@ absl::StatusOr<TransferId> FakeFabric::Add(CommId comm, bool sends, Transfer tra
   CHECK(end.ready && !end.revoked) << "a transfer of a communicator that is not ready";
   if (!end.failure.empty()) return absl::UnavailableError(end.failure);
   transfer.id = next_++;
+  ++counts_.queued;
   if (sends && faults_.eager && !faults_.never_done) {
     transfer.eager =
         std::make_shared<std::vector<std::byte>>(transfer.from, transfer.from + transfer.size);

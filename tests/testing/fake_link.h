@@ -52,6 +52,9 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     absl::Status memory = absl::OkStatus();
   };
   struct Counts {
+    // Sends and receives.
+    uint64_t queued = 0;
+    // Pairs of a send and a receive.
     uint64_t transfers = 0;
     uint64_t bytes = 0;
     uint64_t ids = 0;

@@ -5,36 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/peer_identity.h"
+#include "server/shard/transport/raw_message.h"
 
 namespace kaon::shard {
-
-namespace {
-
-absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
-  if (buffer.Length() > proto::kMaxChunkBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "request of ", buffer.Length(), " bytes, expecting at most ", proto::kMaxChunkBytes));
-  }
-  std::vector<grpc::Slice> slices;
-  if (const grpc::Status dumped = buffer.Dump(&slices); !dumped.ok())
-    return proto::FromGrpc(dumped);
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  v1::PullRequest request;
-  if (request.ParseFromString(bytes)) return request;
-  return absl::InvalidArgumentError(
-      absl::StrCat("message of ", bytes.size(), " bytes is not a kaon.v1.PullRequest"));
-}
-
-}  // namespace
 
 PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& context,
                               const grpc::ByteBuffer& request) {
@@ -53,7 +31,7 @@ PullStream* PullStream::Start(const Shard& shard, grpc::CallbackServerContext& c
 
 absl::Status PullStream::Open(const PullAdmission::Source& source,
                               const grpc::ByteBuffer& request) {
-  KAON_ASSIGN_OR_RETURN(v1::PullRequest parsed, Parse(request));
+  KAON_ASSIGN_OR_RETURN(auto parsed, ParseRequest<v1::PullRequest>(request));
   MutexLock lock(mu_);
   const uint64_t bytes = PullAdmission::RequestBytes(request.Length(), parsed.parameter_ids_size());
   KAON_ASSIGN_OR_RETURN(

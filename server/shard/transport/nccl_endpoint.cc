@@ -78,12 +78,12 @@ std::unique_ptr<NcclEndpoint> NcclEndpoint::Start(std::shared_ptr<kernels::Devic
     wanted.device = device;
     absl::StatusOr<std::shared_ptr<kernels::DeviceLink>> loaded = kernels::LoadLink(wanted);
     if (!loaded.ok()) {
-      LOG(WARNING) << "gradients travel over gRPC: " << loaded.status();
+      LOG(WARNING) << "tensors travel over gRPC: " << loaded.status();
       return nullptr;
     }
     link = *std::move(loaded);
   }
-  LOG(INFO) << "receives gradients by " << link->name()
+  LOG(INFO) << "transfers gradients and weights by " << link->name()
             << ", which neither encrypts nor authenticates";
   return std::make_unique<NcclEndpoint>(std::move(link), Options());
 }
@@ -314,6 +314,11 @@ absl::StatusOr<size_t> NcclEndpoint::FreeSlotLocked(const Session& session, uint
   if (slot != session.slots.end()) return static_cast<size_t>(slot - session.slots.begin());
   return absl::ResourceExhaustedError(
       absl::StrCat("NCCL session ", session.number, ": all ", options_.slots, " slots are in use"));
+}
+
+absl::Status NcclEndpoint::CheckPulls(uint64_t session, const Sender& worker) const {
+  MutexLock lock(mu_);
+  return UsableLocked(session, worker, /*pulls=*/true).status();
 }
 
 absl::StatusOr<v1::NcclTransfer> NcclEndpoint::Send(const Sender& to, uint64_t session,

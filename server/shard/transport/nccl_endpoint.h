@@ -96,6 +96,8 @@ class NcclEndpoint {
   // are in use. `received` is not called after an error.
   absl::Status Receive(const Sender& sender, const Announced& announced, Received received)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Returns OK if `worker` may pull over the session; otherwise UNAVAILABLE as of Receive.
+  absl::Status CheckPulls(uint64_t session, const Sender& worker) const ABSL_LOCKS_EXCLUDED(mu_);
   // Sends a payload of weights to `to`, over its session for pulls, and returns what announces it.
   // The payload is free when it returns. Errors as of Receive; `sent` is not called after one.
   absl::StatusOr<v1::NcclTransfer> Send(const Sender& to, uint64_t session, uint32_t parameter_id,

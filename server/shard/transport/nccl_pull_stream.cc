@@ -3,18 +3,18 @@
 #include <cstddef>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "kaon/v1/shard_nccl.pb.h"
 #include "kernels/nccl/channel_bug.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
-#include "proto/tensor_stream.h"
 #include "server/auth/peer_identity.h"
+#include "server/shard/transport/raw_message.h"
 
 namespace kaon::shard {
 
 NcclPullStream* NcclPullStream::Start(const Shard& shard, grpc::CallbackServerContext& context,
-                                      const v1::NcclPullRequest& request) {
+                                      const grpc::ByteBuffer& request) {
   std::shared_ptr<NcclPullStream> stream(new NcclPullStream(shard, auth::PeerIdentity(context)));
   stream->self_ = stream;
   const absl::Status status = stream->Open({auth::CallerName(context), context.peer()}, request);
@@ -28,23 +28,21 @@ NcclPullStream* NcclPullStream::Start(const Shard& shard, grpc::CallbackServerCo
 }
 
 absl::Status NcclPullStream::Open(const PullAdmission::Source& source,
-                                  const v1::NcclPullRequest& request) {
+                                  const grpc::ByteBuffer& request) {
   if (shard_.nccl == nullptr) return absl::FailedPreconditionError("this shard has no NCCL");
-  const v1::PullRequest& pull = request.pull();
-  KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer_, pull.job(), request.rank()));
-  const uint64_t request_bytes = request.ByteSizeLong();
-  if (request_bytes > proto::kMaxChunkBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "request of ", request_bytes, " bytes, expecting at most ", proto::kMaxChunkBytes));
-  }
+  KAON_ASSIGN_OR_RETURN(auto parsed, ParseRequest<v1::NcclPullRequest>(request));
+  const v1::PullRequest& pull = parsed.pull();
+  KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer_, pull.job(), parsed.rank()));
   MutexLock lock(mu_);
-  worker_ = {pull.job(), request.rank()};
-  session_ = request.session();
+  worker_ = {pull.job(), parsed.rank()};
+  session_ = parsed.session();
+  KAON_RETURN_IF_ERROR(shard_.nccl->CheckPulls(session_, worker_));
   // The slots of the session bound its messages, so nothing waits for room to send them.
   KAON_ASSIGN_OR_RETURN(
       admitted_,
       shard_.admission.Open(
-          source, PullAdmission::RequestBytes(request_bytes, pull.parameter_ids_size()), nullptr));
+          source, PullAdmission::RequestBytes(request.Length(), pull.parameter_ids_size()),
+          nullptr));
   return reader_.Open(pull);
 }
 
@@ -71,18 +69,23 @@ absl::Status NcclPullStream::SendLocked() {
   std::vector<v1::TensorChunk> chunks = reader_.Next();
   std::vector<std::byte> payload(reader_.BytesOf(chunks));
   KAON_RETURN_IF_ERROR(reader_.Read(chunks, payload.data()));
-  announced_.Clear();
-  KAON_ASSIGN_OR_RETURN(*announced_.mutable_transfer(),
+  v1::NcclPullResponse announced;
+  KAON_ASSIGN_OR_RETURN(*announced.mutable_transfer(),
                         shard_.nccl->Send(worker_, session_, chunks.front().parameter_id(), payload,
                                           [self = shared_from_this()](const absl::Status& status) {
                                             self->OnSent(status);
                                           }));
   has_sent_ = true;
   ++under_way_;
-  for (v1::TensorChunk& chunk : chunks) *announced_.add_chunks() = std::move(chunk);
+  for (v1::TensorChunk& chunk : chunks) {
+    // The digest is the checksum.
+    chunk.clear_crc32c();
+    *announced.add_chunks() = std::move(chunk);
+  }
   shard_.counts.AddBytes(monitor::Transfer::kPulled, payload.size());
   PassFailpoint(Failpoint::shard_pull_chunk);
   writing_ = true;
+  announced_ = Serialize(announced);
   StartWrite(&announced_);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #ifndef KAON_SERVER_SHARD_TRANSPORT_NCCL_PULL_STREAM_H_
 #define KAON_SERVER_SHARD_TRANSPORT_NCCL_PULL_STREAM_H_
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
@@ -13,7 +14,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "kaon/v1/shard_nccl.pb.h"
 #include "kernels/mutex.h"
 #include "proto/identity.h"
 #include "server/monitor/event_counts.h"
@@ -24,7 +24,7 @@
 
 namespace kaon::shard {
 
-class NcclPullStream : public grpc::ServerWriteReactor<v1::NcclPullResponse>,
+class NcclPullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                        public std::enable_shared_from_this<NcclPullStream> {
  public:
   // They outlive all calls. Null `nccl`: every call is refused.
@@ -34,8 +34,9 @@ class NcclPullStream : public grpc::ServerWriteReactor<v1::NcclPullResponse>,
     monitor::EventCounts& counts;
     NcclEndpoint* nccl = nullptr;
   };
+  // Answers `request`, a serialized NcclPullRequest, of the call that `context` is of.
   static NcclPullStream* Start(const Shard& shard, grpc::CallbackServerContext& context,
-                               const v1::NcclPullRequest& request);
+                               const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -45,7 +46,7 @@ class NcclPullStream : public grpc::ServerWriteReactor<v1::NcclPullResponse>,
   NcclPullStream(const Shard& shard, proto::Identity peer)
       : shard_(shard), peer_(peer), reader_(shard.publisher, shard.counts, std::move(peer)) {}
 
-  absl::Status Open(const PullAdmission::Source& source, const v1::NcclPullRequest& request)
+  absl::Status Open(const PullAdmission::Source& source, const grpc::ByteBuffer& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Sends the next message, waits for a slot or a parameter, or ends the call.
   void Continue() ABSL_LOCKS_EXCLUDED(mu_);
@@ -73,7 +74,7 @@ class NcclPullStream : public grpc::ServerWriteReactor<v1::NcclPullResponse>,
   uint32_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<PullAdmission::PullId> admitted_ ABSL_GUARDED_BY(mu_);
   PullReader reader_ ABSL_GUARDED_BY(mu_);
-  v1::NcclPullResponse announced_ ABSL_GUARDED_BY(mu_);
+  grpc::ByteBuffer announced_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::shard

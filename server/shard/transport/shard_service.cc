@@ -61,8 +61,8 @@ grpc::ServerUnaryReactor* ShardNcclService::OpenSession(grpc::CallbackServerCont
   return call.reactor;
 }
 
-grpc::ServerWriteReactor<v1::NcclPullResponse>* ShardNcclService::Pull(
-    grpc::CallbackServerContext* context, const v1::NcclPullRequest* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardNcclService::Pull(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
   return NcclPullStream::Start({loop_.publisher(), data_.pulls(), loop_.counts(), endpoint_},
                                *context, *request);
 }

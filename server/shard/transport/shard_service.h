@@ -42,7 +42,9 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
   PullAdmission pulls_;
 };
 
-class ShardNcclService : public v1::ShardNccl::CallbackService {
+// Pull is raw: the generated parser would take a message of 64 MiB before any check.
+class ShardNcclService : public v1::ShardNccl::WithCallbackMethod_OpenSession<
+                             v1::ShardNccl::WithRawCallbackMethod_Pull<v1::ShardNccl::Service>> {
  public:
   // All outlive the service. Null `endpoint`: no sessions. `data` admits its pulls.
   ShardNcclService(StepLoop& loop, NcclEndpoint* endpoint, ShardDataService& data)
@@ -51,8 +53,8 @@ class ShardNcclService : public v1::ShardNccl::CallbackService {
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenNcclSessionRequest* request,
                                         v1::OpenNcclSessionResponse* response) override;
-  grpc::ServerWriteReactor<v1::NcclPullResponse>* Pull(grpc::CallbackServerContext* context,
-                                                       const v1::NcclPullRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
 
  private:
   StepLoop& loop_;

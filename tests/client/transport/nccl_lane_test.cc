@@ -160,6 +160,23 @@ TEST_F(NcclLaneTest, AnEarlierPushDoesNotTakeTheTurnOfALaterOne) {
   EXPECT_EQ(AwaitTurn(first_), Turn::kNow);
 }
 
+TEST_F(NcclLaneTest, APullThatFailsBeforeItUsedItsSessionEndsIt) {
+  Start(/*slots=*/2);
+  ASSERT_EQ(AwaitTurn(first_), Turn::kNow);
+  ASSERT_TRUE(lane_->Join(first_.get()).ok());
+  lane_->Release(first_.get(), absl::CancelledError("by the caller"));
+  EXPECT_TRUE(lane_->has_session());
+  ASSERT_EQ(AwaitTurn(second_), Turn::kNow);
+  ASSERT_TRUE(lane_->Join(second_.get()).ok());
+  lane_->Release(second_.get(), absl::UnavailableError("the shard has no such session"));
+  EXPECT_FALSE(lane_->has_session());
+  // Nobody is refused, and the next pull has a new session.
+  ASSERT_EQ(AwaitTurn(third_), Turn::kNow);
+  const auto joined = lane_->Join(third_.get());
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->session, 2u);
+}
+
 TEST_F(NcclLaneTest, ReceivesTheNextTransferAndNoOther) {
   Start(/*slots=*/1);
   ASSERT_EQ(AwaitTurn(first_), Turn::kNow);
@@ -173,11 +190,13 @@ TEST_F(NcclLaneTest, ReceivesTheNextTransferAndNoOther) {
     v1::NcclTransfer transfer;
     transfer.set_session(session);
     transfer.set_sequence(sequence);
-    return lane_->Receive(first_.get(), transfer, bytes, [&](kernels::ConstRegion memory) {
-      MutexLock lock(mu_);
-      arrived.assign(memory.data(), memory.data() + memory.size());
-      changed_.NotifyAll();
-    });
+    return lane_->Receive(first_.get(), transfer, bytes,
+                          [&](kernels::ConstRegion memory) -> std::function<void()> {
+                            MutexLock lock(mu_);
+                            arrived.assign(memory.data(), memory.data() + memory.size());
+                            changed_.NotifyAll();
+                            return nullptr;
+                          });
   };
   EXPECT_TRUE(absl::IsInternal(receive(2, 1, 8)));
   EXPECT_TRUE(absl::IsInternal(receive(1, 2, 8)));

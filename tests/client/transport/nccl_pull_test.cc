@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -25,10 +26,10 @@ namespace {
 
 using kernels::FakeFabric;
 
-// The parameters 0, 1 and 2. As fp32, the second one fills a message.
-constexpr uint64_t kElements[] = {6, 262'144, 5};
-constexpr uint64_t kMessages = 3;
-constexpr uint64_t kBytes = (6 + 262'144 + 5) * sizeof(float);
+// The parameters 0, 1 and 2. As fp32, the second one fills 6 messages: more than the 4 slots.
+constexpr uint64_t kElements[] = {6, 6 * 262'144, 5};
+constexpr uint64_t kMessages = 8;
+constexpr uint64_t kBytes = (kElements[0] + kElements[1] + kElements[2]) * sizeof(float);
 
 // Fails every pull, so that nothing but NCCL writes to a target.
 class NoPulls : public ShardChannel {
@@ -76,7 +77,8 @@ class NcclPullTest : private Fabric, public shard::ServedShardTest {
     Use(grpc_);
   }
   // Makes a channel whose pulls have this network.
-  void Use(std::shared_ptr<ShardChannel> network) {
+  void Use(std::shared_ptr<ShardChannel> network,
+           absl::Duration transfer_timeout = absl::Seconds(10)) {
     NcclShardChannelOptions options;
     options.name = "test";
     options.open = [connection = channel_](const v1::OpenNcclSessionRequest& request) {
@@ -87,7 +89,7 @@ class NcclPullTest : private Fabric, public shard::ServedShardTest {
     options.aborts = std::make_shared<kernels::AbortQueue>(options.link);
     options.pushes = grpc_;
     options.pulls = std::move(network);
-    options.session.transfer_timeout = absl::Milliseconds(100);
+    options.session.transfer_timeout = transfer_timeout;
     options.session.revoke_timeout = absl::Milliseconds(20);
     options.retry_after = absl::ZeroDuration();
     options.tracker = tracker_;
@@ -127,7 +129,8 @@ class NcclPullTest : private Fabric, public shard::ServedShardTest {
   // The targets of the ids in `on_host` are in host memory.
   std::shared_ptr<PullUnderWay> StartPull(ShardChannel& channel, int device, DType dtype,
                                           uint64_t step = 0,
-                                          std::optional<uint32_t> on_host = std::nullopt) {
+                                          std::optional<uint32_t> on_host = std::nullopt,
+                                          std::function<void(uint64_t)> on_bytes = nullptr) {
     auto pull = std::make_shared<PullUnderWay>();
     PullOptions options;
     options.request = PullOf(step, {0, 1, 2});
@@ -137,6 +140,7 @@ class NcclPullTest : private Fabric, public shard::ServedShardTest {
       options.targets.push_back({nullptr, kElements[id], dtype, id == on_host ? -1 : device});
     }
     for (uint32_t id = 0; id < 3; ++id) options.targets[id].elements = pull->tensors[id].data();
+    options.on_bytes = std::move(on_bytes);
     options.done = [pull](const absl::Status& status) {
       MutexLock lock(pull->mu);
       pull->status = status;
@@ -197,6 +201,22 @@ TEST_F(NcclPullTest, WaitsForPayloadsThatArriveAfterTheCall) {
   }
 }
 
+TEST_F(NcclPullTest, TakesMoreMessagesThanTheSessionHasSlots) {
+  Push();
+  const uint64_t queued = fabric().counts().queued;
+  // The shard sends the last 4 messages while the worker still has the first one in its slot.
+  const auto pull =
+      StartPull(*nccl_, 0, DType::kFloat32, 0, std::nullopt, [this, queued](uint64_t) {
+        while (fabric().counts().queued < queued + 12) std::this_thread::yield();
+      });
+  const absl::Status status = pull->Await();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(pulled(), kBytes);
+  ExpectPull();
+  EXPECT_EQ(pulled(), 2 * kBytes);
+  EXPECT_EQ(fabric().counts().inits, 4u);
+}
+
 TEST_F(NcclPullTest, UsesTheNetworkWithoutAPair) {
   ExpectPull();
   EXPECT_EQ(pulled(), 0u);
@@ -235,11 +255,13 @@ TEST_F(NcclPullTest, UsesTheNetworkWithoutASessionForPulls) {
 }
 
 TEST_F(NcclPullTest, UsesTheNetworkAfterAnyFailureAndAnotherSessionNextTime) {
+  Use(grpc_, /*transfer_timeout=*/absl::Milliseconds(100));
   Push();
   const uint64_t before = fabric().counts().transfers;
   std::vector<FakeFabric::Faults> all(1);
   all[0].never_done = true;
-  for (uint64_t message = 1; message <= kMessages; ++message) {
+  // The first, the last with a slot of its own, the first in a slot of another, and the last.
+  for (const uint64_t message : {uint64_t{1}, uint64_t{4}, uint64_t{5}, kMessages}) {
     all.emplace_back().fail_at = message;
     all.emplace_back().corrupt_at = message;
   }
@@ -266,11 +288,15 @@ TEST_F(NcclPullTest, BytesThatChangedOnTheWayReachNoTensor) {
 }
 
 TEST_F(NcclPullTest, ACancelledPullLeavesNoTransferToTheNext) {
+  Use(grpc_, /*transfer_timeout=*/absl::Milliseconds(100));
   Push();
+  ExpectPullOverNccl();
   FakeFabric::Faults never;
   never.never_done = true;
   fabric().SetFaults(never);
+  const uint64_t queued = fabric().counts().queued;
   const auto pull = StartPull(*nccl_, 0, DType::kFloat32);
+  while (fabric().counts().queued < queued + 2) std::this_thread::yield();
   pull->stream->Cancel();
   EXPECT_TRUE(absl::IsCancelled(pull->Await()));
   fabric().SetFaults({});
@@ -278,11 +304,12 @@ TEST_F(NcclPullTest, ACancelledPullLeavesNoTransferToTheNext) {
 }
 
 TEST_F(NcclPullTest, EndsInTheBitsOfGrpcWhateverFaultsItMeets) {
+  Use(grpc_, /*transfer_timeout=*/absl::Milliseconds(100));
   Push();
   std::mt19937 random(20261128);
   for (int i = 0; i < 40; ++i) {
     FakeFabric::Faults faults;
-    const uint64_t next = fabric().counts().transfers + 1 + random() % 4;
+    const uint64_t next = fabric().counts().transfers + 1 + random() % kMessages;
     faults.eager = random() % 2 == 0;
     faults.reorder = random() % 2 == 0;
     faults.delay = static_cast<int>(random() % 4);
@@ -299,6 +326,8 @@ TEST_F(NcclPullTest, EndsInTheBitsOfGrpcWhateverFaultsItMeets) {
     if (dropped != nullptr) dropped->Await().IgnoreError();
     fabric().ReleaseAborts();
   }
+  fabric().SetFaults({});
+  ExpectPullOverNccl();
 }
 
 }  // namespace

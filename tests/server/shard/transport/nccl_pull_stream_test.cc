@@ -2,11 +2,15 @@
 #include "server/shard/transport/nccl_pull_stream.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kaon/v1/shard_nccl.grpc.pb.h"
@@ -17,6 +21,19 @@
 
 namespace kaon::shard {
 namespace {
+
+// Calls ShardNccl.Pull with any bytes.
+grpc::Status PullBytes(const std::shared_ptr<grpc::Channel>& channel, const std::string& bytes) {
+  grpc::GenericStub stub(channel);
+  const auto context = WithDeadline();
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> ended;
+  stub.UnaryCall(context.get(), "/kaon.v1.ShardNccl/Pull", grpc::StubOptions(), &request, &response,
+                 [&ended](grpc::Status status) { ended.set_value(std::move(status)); });
+  return ended.get_future().get();
+}
 
 using kernels::FakeFabric;
 using kernels::LinkSession;
@@ -86,6 +103,7 @@ TEST_F(NcclPullStreamTest, AnnouncesWhatItSends) {
     ASSERT_EQ(response.chunks_size(), 2);
     EXPECT_EQ(response.chunks(0).parameter_id(), 2u);
     EXPECT_EQ(response.chunks(1).num_elements(), 6u);
+    EXPECT_EQ(response.chunks(1).crc32c(), 0u);
     EXPECT_EQ(response.transfer().session(), session);
     EXPECT_EQ(response.transfer().sequence(), sequence);
     ASSERT_TRUE(state_->Receive(0, memory_.Sub(0, 44), SteadyNow()).ok());
@@ -111,6 +129,21 @@ TEST_F(NcclPullStreamTest, RefusesASessionThatIsNotTheWorkersForPulls) {
   status = End(RequestOf(99));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_NE(status.error_message().find("session 99 is over"), std::string::npos);
+}
+
+TEST_F(NcclPullStreamTest, RefusesASessionBeforeItWaitsForAVersion) {
+  v1::NcclPullRequest request = RequestOf(99);
+  request.mutable_pull()->set_step(1);
+  EXPECT_EQ(End(request).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(NcclPullStreamTest, RefusesARequestThatIsTooLargeOrIsNone) {
+  grpc::Status status = PullBytes(channel_, std::string((1 << 20) + 1, 'x'));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), "request of 1048577 bytes, expecting at most 1048576");
+  status = PullBytes(channel_, "xyz");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "message of 3 bytes is not a kaon.v1.NcclPullRequest");
 }
 
 TEST_F(NcclPullStreamTest, AnswersWhatThePublisherRefusesAsShardDataDoes) {
@@ -154,6 +187,8 @@ TEST_F(WithoutNcclTest, RefusesEveryPull) {
   const grpc::Status status = call->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(status.error_message(), "this shard has no NCCL");
+  // It does not parse the request.
+  EXPECT_EQ(PullBytes(channel_, "xyz").error_message(), "this shard has no NCCL");
 }
 
 }  // namespace

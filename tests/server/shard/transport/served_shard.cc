@@ -8,12 +8,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
+#include "proto/tensor_stream.h"
 #include "server/admin_cli/health_check.h"
 #include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 
 namespace {
+
+// Elements of fp32 that fill a chunk.
+constexpr uint64_t kChunkElements = proto::kMaxChunkBytes / sizeof(float);
 
 // Returns a directory of the running test.
 std::string NewDirectory() {
@@ -180,10 +184,14 @@ void ServedShardTest::PlanStepOne(uint64_t b_elements, uint32_t micro_batches) {
   ASSERT_TRUE(coordinator_->Ask(PlanOf(registration)).has_prepared());
   ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(registration))).has_applied());
   coordinator_->Send(PlanOf(LoadPlan(1, 1)));
-  const std::vector<v1::PushRequest> weights = {
-      OpenRequest(0, 0), ChunkRequest(0, {1, 2, 3, 4, 5, 6}),
-      ChunkRequest(1, std::vector<float>(b_elements, 1)), ChunkRequest(2, std::vector<float>(5, 9)),
-      FinishRequest()};
+  std::vector<v1::PushRequest> weights = {OpenRequest(0, 0), ChunkRequest(0, {1, 2, 3, 4, 5, 6})};
+  for (uint64_t offset = 0; offset < b_elements; offset += kChunkElements) {
+    const std::vector<float> values(std::min(b_elements - offset, kChunkElements),
+                                    1 + offset / kChunkElements);
+    weights.push_back(ChunkRequest(1, values, offset));
+  }
+  weights.push_back(ChunkRequest(2, std::vector<float>(5, 9)));
+  weights.push_back(FinishRequest());
   grpc::Status status = Push(weights);
   // The plan travels on another stream.
   while (status.error_code() == grpc::StatusCode::UNAVAILABLE) status = Push(weights);

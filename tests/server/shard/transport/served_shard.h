@@ -72,7 +72,8 @@ class ServedShardTest : public testing::Test {
                     std::vector<v1::PullResponse>* responses = nullptr);
 
   // Registers the job, loads weights as DrivenShard::Load does, and gets a plan of step 1 accepted.
-  // Parameter b has `b_elements` elements and rank 0 has `micro_batches` micro-batches.
+  // Parameter b has `b_elements` elements, whose value tells their chunk, from 1. Rank 0 has
+  // `micro_batches` micro-batches.
   void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1);
   v1::DescribeShardResponse Describe();
   // Returns the status of grpc.health.v1, or the error of the call.
