@@ -28,7 +28,7 @@ import sys
 tolerance, (here, there) = float(sys.argv[1]), [[line.split() for line in open(path)] for path in sys.argv[2:]]
 assert len(here) == len(there) >= 3, (here, there)
 assert all(a[1] == b[1] and abs(float(a[3]) / float(b[3]) - 1) <= tolerance for a, b in zip(here, there))
-assert float(here[-1][3]) < 0.7 * float(here[0][3]), here
+assert float(here[-1][3]) < 0.8 * float(here[0][3]), here
 PY
 }
 
