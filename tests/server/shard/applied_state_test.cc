@@ -121,12 +121,13 @@ TEST_F(RollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits) {
 }
 
 TEST_F(RollbackTest, KeepsTheSamplesOfStepsThatLedToTheSnapshot) {
-  if (ShardMemory::is_nvme()) GTEST_SKIP() << "parameters on a disk are not sampled";
   v1::ShardParameterRequest w;
   w.set_parameter_id(0);
   while (shard_->core().Sample()) {
   }
-  ASSERT_EQ(shard_->core().History(w)->samples_size(), 1);
+  // Parameters on a disk are not sampled.
+  ASSERT_EQ(shard_->core().History(w)->samples_size(), ShardMemory::is_nvme() ? 0 : 1);
+  if (ShardMemory::is_nvme()) return;
   EXPECT_TRUE(WriteSnapshot(*shard_, directory_).ok());
   const v1::SnapshotPoint five = PointOf(shard_->state());
   shard_->core().OnSnapshot(five, 1);

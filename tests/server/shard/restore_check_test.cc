@@ -77,7 +77,6 @@ TEST_F(RestoreCheckTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
 }
 
 TEST_F(RestoreCheckTest, KeepsTheSamplesOfStepsThatLedToTheCheckpoint) {
-  if (ShardMemory::is_nvme()) GTEST_SKIP() << "parameters on a disk are not sampled";
   v1::ShardParameterRequest w;
   w.set_parameter_id(0);
   const auto sample_all = [this] {
@@ -85,7 +84,9 @@ TEST_F(RestoreCheckTest, KeepsTheSamplesOfStepsThatLedToTheCheckpoint) {
     }
   };
   sample_all();
-  ASSERT_EQ(shard_.core().History(w)->samples_size(), 1);
+  // Parameters on a disk are not sampled.
+  ASSERT_EQ(shard_.core().History(w)->samples_size(), ShardMemory::is_nvme() ? 0 : 1);
+  if (ShardMemory::is_nvme()) return;
   EXPECT_EQ(shard_.core().History(w)->samples(0).step(), 5u);
   const v1::RestoreBody five = WriteShardCheckpoint(shard_, files_, "five");
   for (uint64_t step = 6; step <= 15; ++step) shard_.Train(step, GradientOf(step));
