@@ -49,8 +49,8 @@ absl::Status PullAssembler::Accept(absl::Span<const proto::ChunkView> chunks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PullAssembler::Place> PullAssembler::Take(const v1::TensorChunk& chunk,
-                                                         size_t bytes) {
+absl::StatusOr<PullAssembler::Place> PullAssembler::Check(const v1::TensorChunk& chunk,
+                                                          size_t bytes) const {
   if (target_ == targets_.size()) {
     return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), ", offset ",
                                             chunk.offset(), " after all that was asked for"));
@@ -73,19 +73,28 @@ absl::StatusOr<PullAssembler::Place> PullAssembler::Take(const v1::TensorChunk& 
         "pulled parameter ", chunk.parameter_id(), ", offset ", chunk.offset(), ": ",
         chunk.num_elements(), " elements in ", bytes, " bytes, of ", target.num_elements));
   }
-  const Place place = {target, static_cast<std::byte*>(target.elements) + num_elements_ * size};
+  return Place{target, static_cast<std::byte*>(target.elements) + num_elements_ * size};
+}
+
+void PullAssembler::Count(const v1::TensorChunk& chunk) {
   num_elements_ += chunk.num_elements();
-  if (num_elements_ == target.num_elements) {
+  if (num_elements_ == targets_[target_].num_elements) {
     ++target_;
     num_elements_ = 0;
   }
+}
+
+absl::StatusOr<PullAssembler::Place> PullAssembler::Take(const v1::TensorChunk& chunk,
+                                                         size_t bytes) {
+  KAON_ASSIGN_OR_RETURN(const Place place, Check(chunk, bytes));
+  Count(chunk);
   return place;
 }
 
 absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload) {
   size_t bytes = 0;
   for (const absl::Span<const std::byte>& run : payload) bytes += run.size();
-  KAON_ASSIGN_OR_RETURN(const Place place, Take(chunk, bytes));
+  KAON_ASSIGN_OR_RETURN(const Place place, Check(chunk, bytes));
   const MutableTensorView& target = place.target;
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   // Masters are fp32: some have no other value in a 16-bit type.
@@ -104,6 +113,7 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
     to += run.size();
   }
   if (streams) kernels::EndStreaming();
+  Count(chunk);
   return absl::OkStatus();
 }
 

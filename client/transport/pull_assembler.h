@@ -44,6 +44,10 @@ class PullAssembler {
   absl::Status CheckComplete() const;
 
  private:
+  // Checks all of a chunk but its bytes.
+  absl::StatusOr<Place> Check(const v1::TensorChunk& chunk, size_t bytes) const;
+  // Counts a chunk that was checked as written.
+  void Count(const v1::TensorChunk& chunk);
   absl::Status AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload);
 
   std::vector<uint32_t> parameter_ids_;

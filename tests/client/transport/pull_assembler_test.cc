@@ -64,6 +64,8 @@ TEST_F(PullAssemblerTest, RefusesAChecksumThatDoesNotMatchAndWritesNothing) {
   const absl::Status status = Accept(4, 0, {1, 2}, /*damage=*/1);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(first_[0], -1);
+  // It has not arrived.
+  EXPECT_TRUE(Accept(4, 0, {1, 2}).ok());
 }
 
 // The assembler counts values that overflow a 16-bit type ([M6]), for any size of the pieces.
