@@ -19,6 +19,8 @@ namespace kaon::coordinator {
 struct LogPoint {
   uint64_t position = 0;
   uint64_t timeline = 0;
+
+  bool operator==(const LogPoint&) const = default;
 };
 
 // Returns the highest position and the highest timeline that any shard has applied or voted for.

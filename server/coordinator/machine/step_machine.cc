@@ -200,7 +200,6 @@ void StepMachine::Stand() {
 // Rule 6: "a refused coordinator refuses Join and Begin".
 void StepMachine::StepDown() {
   phase_ = Phase::kStandby;
-  failure_ = {};  // Another holder may train on in this timeline.
   election_.Refused();
   membership_.Reset(0);
   FailChanges(CheckHolder());
@@ -434,7 +433,7 @@ void StepMachine::BecomeReadyWhenAllApplied() {
     Do(requests_.changes.End(absl::OkStatus(), job_));
     ForgetSharesOutOfRange();
   }
-  if (failure_.first == job_.timeline) return Stop(failure_.second);
+  if (failure_.first == LogPoint{job_.position, job_.timeline}) return Stop(failure_.second);
   if (plan.has_restore()) Do(requests_.restores.End(absl::OkStatus(), job_));
   if (plan.has_job_deletion()) Do(requests_.deletions.End(absl::OkStatus(), job_));
   if (checkpoints_.IsDue(job_)) {

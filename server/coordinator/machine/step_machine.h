@@ -174,8 +174,8 @@ class StepMachine {
   absl::Status stopped_;
   // Set if it stopped for a loss that a restore ends (Recovery).
   std::optional<LogPoint> restore_above_;
-  // Timeline that a lost worker ended, and why.
-  std::pair<uint64_t, absl::Status> failure_;
+  // Newest entry of a job that a lost worker stopped, and why it did.
+  std::pair<LogPoint, absl::Status> failure_;
   // Number of the newest round at the next position under this ballot; 0 if none was opened.
   uint64_t round_ = 0;
   v1::StepPlan plan_;

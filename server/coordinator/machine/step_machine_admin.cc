@@ -48,7 +48,8 @@ bool StepMachine::OpenGroupChange() {
 // A job that stopped because it lost a worker can go on from a checkpoint, or be deleted. It may
 // have lost the state of a shard since.
 absl::Status StepMachine::CheckReplaceable() const {
-  const bool lost_worker = failure_.first == job_.timeline && !absl::IsDataLoss(stopped_);
+  const bool lost_worker =
+      failure_.first == LogPoint{job_.position, job_.timeline} && !absl::IsDataLoss(stopped_);
   return lost_worker ? absl::OkStatus() : stopped_;
 }
 

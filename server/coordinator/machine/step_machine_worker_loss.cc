@@ -98,11 +98,11 @@ void StepMachine::LoseWorkers(absl::Time now) {
 // that comes back. Its pushes are ABORTED and its AwaitStep ends with the step's record. The next
 // step waits for the worker, and so does a round that must be opened anyway. Under `fail` the
 // holder stops the job until it is restored. Another holder has to wait for as long to find the
-// loss.
+// loss. If it trains on, the loss is over.
 void StepMachine::Lose(const std::vector<uint32_t>& ranks, const std::string& why,
                        const std::string& shown) {
   if (job_.registration->definition().worker_loss() == v1::WORKER_LOSS_POLICY_FAIL) {
-    failure_ = {job_.timeline,
+    failure_ = {{job_.position, job_.timeline},
                 absl::FailedPreconditionError(absl::StrCat(
                     "rank ", absl::StrJoin(ranks, ", "), " was lost: ", why,
                     " (worker_loss is fail); restore the job from a checkpoint to go on"))};

@@ -169,7 +169,7 @@ void CoordinatorNode::NoteStop() {
   ++world_.result().loss_stops;
   world_.Trace(absl::StrCat(address(), " stops: ", machine_->stopped().ToString()));
   const coordinator::CoordinatorSnapshot snapshot = machine_->Snapshot();
-  stopped_in_ = snapshot.job->timeline();
+  stopped_in_ = {snapshot.job->timeline(), snapshot.job->applied_step() + 1};
   if (!world_.options().fail || !absl::IsFailedPrecondition(machine_->stopped())) {
     world_.invariants().Violated(
         absl::StrCat(address(), " stopped the job: ", machine_->stopped().ToString()));
@@ -178,8 +178,11 @@ void CoordinatorNode::NoteStop() {
 
 void CoordinatorNode::CheckStopped(const v1::StepPlan& plan) {
   if (!stopped_in_.has_value()) return;
-  if (plan.timeline() > *stopped_in_) {
+  if (plan.timeline() > stopped_in_->first) {
     ++world_.result().loss_restores;
+    stopped_in_.reset();
+  } else if (plan.has_step() && plan.step().step() > stopped_in_->second) {
+    // Another holder has trained on.
     stopped_in_.reset();
   } else if (plan.has_step()) {
     world_.invariants().Violated(absl::StrCat(address(), " planned step ", plan.step().step(),

@@ -96,8 +96,8 @@ class CoordinatorNode {
   std::map<coordinator::CallId, OnAnswer> calls_;
   uint64_t wake_ = 0;
   bool held_ = false;
-  // Timeline in which this process has stopped the job because a worker was lost.
-  std::optional<uint64_t> stopped_in_;
+  // Timeline and step in which this process has stopped the job because a worker was lost.
+  std::optional<std::pair<uint64_t, uint64_t>> stopped_in_;
 };
 
 }  // namespace kaon::simulation

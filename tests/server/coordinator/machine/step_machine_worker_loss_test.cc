@@ -239,21 +239,30 @@ TEST_F(WorkerLossTest, FailStopsTheJobNamingTheRank) {
 }
 
 // The other holder saw the rank come back, and trained on in the same timeline.
-TEST_F(WorkerLossTest, ALossIsForgottenOnceAnotherHolds) {
+TEST_F(WorkerLossTest, ALossIsOverOnceAnotherHolderHasTrainedOn) {
   Train(v1::WORKER_LOSS_POLICY_FAIL);
   for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
-  const v1::StepRecord record = machine_.VoteAndApply();
-  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 2);
+  const v1::ShardState at_one = StateAt(machine_, machine_.VoteAndApply());
+  MachineHarness other(2, "coordinator-b:1");
+  other.Hold(at_one, machine_.ballot());
+  for (const uint32_t rank : {0, 1, 2}) {
+    BeginAndAwait(rank, 2);
+    ASSERT_TRUE(other.Join(rank, 7).ok());
+    ASSERT_TRUE(other.Begin(rank, 2).ok());
+  }
   Die(1);
   Pass(kPatience + absl::Milliseconds(100));
-  ASSERT_THAT(machine_.phase(), HasSubstr("stopped"));
-  v1::Ballot higher = machine_.ballot();
-  higher.set_counter(higher.counter() + 1);
-  machine_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
-  const v1::ShardState state = StateAt(machine_, record);
-  machine_.Probed(0, absl::ToInt64Milliseconds(absl::Minutes(10)), higher, "coordinator-b:1");
-  for (int i = 0; i < machine_.num_shards(); ++i) machine_.State(i, state);
-  ASSERT_TRUE(machine_.machine().IsHolder()) << machine_.phase();
+  const auto hold_again = [this](const v1::ShardState& state) {
+    v1::Ballot higher = machine_.ballot();
+    higher.set_counter(higher.counter() + 1);
+    machine_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
+    machine_.Probed(0, absl::ToInt64Milliseconds(absl::Minutes(10)), higher, "coordinator-b:1");
+    for (int i = 0; i < machine_.num_shards(); ++i) machine_.State(i, state);
+  };
+  hold_again(at_one);
+  EXPECT_THAT(machine_.phase(), HasSubstr("stopped"));
+  hold_again(StateAt(other, other.VoteAndApply()));
+  EXPECT_TRUE(machine_.machine().IsHolder());
   EXPECT_THAT(machine_.phase(), Not(HasSubstr("stopped")));
   EXPECT_TRUE(machine_.Join(1, 500).ok());
 }
