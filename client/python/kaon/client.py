@@ -527,8 +527,9 @@ class Step:
         # A loss that is not finite is none: the gradients decide whether the step is skipped.
         reported = math.nan if loss is None or not math.isfinite(loss) else float(loss)
         options = _library.FinishOptions(ctypes.sizeof(_library.FinishOptions), reported, ids, len(missing))
-        future = self._decided = Future(self._kept)
-        future.fill("kaon_step_finish", self._handle, ctypes.byref(options))
+        with self._lock:
+            future = self._decided = Future(self._kept)
+            future.fill("kaon_step_finish", self._handle, ctypes.byref(options))
         record = _record_of(self._worker.job._waited(future.record))
         self._worker._decided_step = record.step
         self.close()
@@ -536,13 +537,18 @@ class Step:
 
     def close(self) -> None:
         """Stops the step if it was not decided. The library no longer reads its arrays afterwards."""
-        if self._decided is None:
+        with self._lock:
+            decided = self._decided
+        if decided is None:
             # It waits until the library no longer reads the step's arrays.
             interruptible(self._handle.close)
-        else:
+            # Another thread may have begun finish() meanwhile.
+            with self._lock:
+                decided = self._decided
+        if decided is not None:
             # The library would go on after finish(), even if the handle is freed. Ctrl-C does not end this wait: the
             # next backward would change what may be decided. A finish() of another thread still takes the result.
-            self._decided.end()
+            decided.end()
             self._handle.close()
         self._kept = []
 

@@ -64,17 +64,15 @@ class LocalCluster:
         self.directory = Path(directory or tempfile.mkdtemp(prefix="kaon-"))
         _claim(self.directory)
         self._kaonctl = program_in(binaries, "admin_cli/kaonctl")
-        command = [str(script), "run", str(self.directory), "--fresh", "--shards", str(shards), "--workers", "any", "--binaries",
-                   str(binaries)]
         # Where its checkpoints are.
         self.checkpoint_dir = Path(os.environ.get("KAON_CHECKPOINT_DIR") or self.directory / "checkpoints")
-        self.checkpoint_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [str(script), "run", str(self.directory), "--fresh", "--shards", str(shards), "--workers", "any",
+                   "--binaries", str(binaries), "--checkpoint-dir", str(self.checkpoint_dir)]
         self._log = tempfile.TemporaryFile()
         self._owner = os.getpid()
         # In a session of its own: Ctrl-C in a terminal is for this process, which then ends the servers.
         self._process: Optional[subprocess.Popen] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True,
-            env={**os.environ, "KAON_CHECKPOINT_DIR": str(self.checkpoint_dir)})
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True)
         atexit.register(self.close)
         try:
             self._wait_serving(self._process.stdout)

@@ -15,8 +15,11 @@ for name in ("KAON_ENDPOINTS", "KAON_DIR", "KAON_TLS_DIR", "KAON_RANK", "RANK", 
 def stop(process):
     """Stops a server until SIGCONT. A thread that still runs might answer, so it waits for all of them."""
     def is_stopped(thread):
-        with open(f"/proc/{process}/task/{thread}/stat", encoding="utf-8") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "T"
+        try:
+            with open(f"/proc/{process}/task/{thread}/stat", encoding="utf-8") as stat:
+                return stat.read().rpartition(")")[2].split()[0] == "T"
+        except FileNotFoundError:  # It has ended.
+            return True
     os.kill(process, signal.SIGSTOP)
     while not all(is_stopped(thread) for thread in os.listdir(f"/proc/{process}/task")):
         pass

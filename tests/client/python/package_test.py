@@ -371,6 +371,22 @@ class InterruptedCallTest(StandInTest):
         with mock.patch.object(_handles.Future, "wait", wait), self.assertRaises(kaon.CancelledError):
             step.finish()
 
+    def test_close_waits_for_a_finish_that_another_thread_is_in(self):
+        step = self.step()
+        closer = threading.Thread(target=step.close)
+        finish = self.library.kaon_step_finish
+
+        def closed_meanwhile(*arguments):
+            closer.start()
+            closer.join(0.2)
+            self.assertTrue(closer.is_alive(), "close returned while the library takes the step's arrays")
+            finish(*arguments)
+        self.library.kaon_step_finish = closed_meanwhile
+        with self.assertRaises(kaon.CancelledError):
+            step.finish()
+        closer.join()
+        self.assertEqual(self.calls_of("step_finish")[:3], ["step_finish", "cancel", "wait with memory"])
+
     def test_a_future_that_another_thread_closes_while_it_is_ended_has_ended(self):
         future = _handles.Future(object())
         future.fill("kaon_job_pull", None)
