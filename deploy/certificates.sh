@@ -23,8 +23,8 @@ Writes PEM files into DIR (created with mode 0700; keys have mode 0600):
   --domain NAME   trust domain (default kaon.local): servers accept certificates of their own domain only
   --ca-dir CA     keep the CA's ca.crt and ca.key in CA, for 3650 days, and use them the next time; without it the CA's
                   key is not kept: nobody can add a certificate later
-  --role R        only certificates of these roles, R.crt or NAME.crt: coordinator, shard, admin, reader, worker,
-                  worker/JOB, worker/JOB/RANK
+  --role R        only certificates of these roles, R.crt or NAME.crt: coordinator, shard, admin, reader, checkpointer,
+                  worker, worker/JOB, worker/JOB/RANK
   --extra N=R     one more client certificate N.crt with role path R, for example reader=reader
 
 show lists the certificates of DIR: name, role path, hosts, expiry (UTC). Its exit status is 1 if one has expired.
@@ -104,8 +104,8 @@ done
 [[ $domain =~ ^[a-z0-9._-]{1,253}$ ]] || die "--domain $domain does not fit [a-z0-9._-]{1,253}"
 [[ $days =~ ^[1-9][0-9]{0,3}$ && $days -le 3650 ]] || die "--days $days is not 1 .. 3650"
 for role in ${roles[@]+"${roles[@]}"}; do
-  [[ ${role#*=} =~ ^(coordinator|shard|admin|reader|worker(/[a-z0-9-]{1,63}(/(0|[1-9][0-9]*))?)?)$ ]] ||
-    die "--role $role is none of coordinator, shard, admin, reader, worker[/JOB[/RANK]]"
+  [[ ${role#*=} =~ ^(coordinator|shard|admin|reader|checkpointer|worker(/[a-z0-9-]{1,63}(/(0|[1-9][0-9]*))?)?)$ ]] ||
+    die "--role $role is none of coordinator, shard, admin, reader, checkpointer, worker[/JOB[/RANK]]"
   [[ $role == *=* || $role != */* ]] || die "--role $role needs a name: --role NAME=$role"
   [[ $role != *=* || ${role%%=*} =~ ^[A-Za-z0-9._-]+$ ]] || die "--role $role: ${role%%=*} is no file name"
 done

@@ -177,12 +177,12 @@ cluster_claim() {
 
 # cluster_start DIR SHARDS WORKERS: certificates, shards, coordinator; returns when they serve.
 cluster_start() {
-  local dir=$1 shards=$2 workers=$3 i
+  local dir=$1 shards=$2 workers=$3 i extra extras=()
   mkdir -p -m 700 "$dir" || return 1
   rm -rf "$dir"/tls "$dir"/shard-* "$dir"/coordinator.* "$dir"/metrics.token
-  # KAON_EXTRA_CERTIFICATE: one more client certificate, such as reader=reader.
-  "$KAON_ROOT/deploy/certificates.sh" "$dir/tls" --workers "$workers" \
-    ${KAON_EXTRA_CERTIFICATE:+--extra "$KAON_EXTRA_CERTIFICATE"} >/dev/null || return 1
+  # KAON_EXTRA_CERTIFICATES: more client certificates, such as "reader=reader checkpointer=checkpointer".
+  for extra in ${KAON_EXTRA_CERTIFICATES:-}; do extras+=(--extra "$extra"); done
+  "$KAON_ROOT/deploy/certificates.sh" "$dir/tls" --workers "$workers" ${extras[@]+"${extras[@]}"} >/dev/null || return 1
   for ((i = 0; i < shards; i++)); do cluster_start_shard "$dir" "$i"; done
   for ((i = 0; i < shards; i++)); do cluster_wait_port "$dir" "shard-$i" || return 1; done
   cluster_start_coordinator "$dir" "$shards"

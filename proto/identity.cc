@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/text.h"
@@ -13,14 +14,11 @@ namespace kaon::proto {
 
 namespace {
 
-constexpr Role kRoles[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
-                           Role::kShard};
-
 absl::Status Malformed(absl::string_view uri, absl::string_view why) {
+  const auto append = [](std::string* out, Role role) { absl::StrAppend(out, NameOf(role)); };
   return absl::InvalidArgumentError(absl::StrCat(
-      "identity URI '", Excerpt(uri), "': ", why,
-      "; expected "
-      "spiffe://<domain>/kaon/<worker|reader|admin|coordinator|shard>[/<job>[/<rank>]]"));
+      "identity URI '", Excerpt(uri), "': ", why, "; expected spiffe://<domain>/kaon/<",
+      absl::StrJoin(kRoles, "|", append), ">[/<job>[/<rank>]]"));
 }
 
 }  // namespace
@@ -31,6 +29,8 @@ absl::string_view NameOf(Role role) {
       return "worker";
     case Role::kReader:
       return "reader";
+    case Role::kCheckpointer:
+      return "checkpointer";
     case Role::kAdmin:
       return "admin";
     case Role::kCoordinator:

@@ -13,9 +13,13 @@
 
 namespace kaon::proto {
 
-enum class Role { kWorker, kReader, kAdmin, kCoordinator, kShard };
+enum class Role { kWorker, kReader, kCheckpointer, kAdmin, kCoordinator, kShard };
 
-// Returns "worker", "reader", "admin", "coordinator" or "shard".
+// Every role.
+inline constexpr Role kRoles[] = {Role::kWorker, Role::kReader,      Role::kCheckpointer,
+                                  Role::kAdmin,  Role::kCoordinator, Role::kShard};
+
+// Returns the role as it stands in a certificate, such as "worker".
 absl::string_view NameOf(Role role);
 
 struct Identity {

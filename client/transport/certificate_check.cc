@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 
@@ -190,10 +191,7 @@ std::string ExpiryWarning(const std::string& path, const X509* certificate,
 
 }  // namespace
 
-std::vector<proto::Role> AllRoles() {
-  return {proto::Role::kWorker, proto::Role::kReader, proto::Role::kAdmin,
-          proto::Role::kCoordinator, proto::Role::kShard};
-}
+std::vector<proto::Role> AllRoles() { return {std::begin(proto::kRoles), std::end(proto::kRoles)}; }
 
 absl::StatusOr<std::string> CheckCertificates(const kaon::TlsFiles& files,
                                               const CertificateUse& use,

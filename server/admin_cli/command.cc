@@ -55,6 +55,24 @@ bool ChangesNothing(Command command) {
 
 bool IsAReaders(Command command) { return ChangesNothing(command) && command != Command::kConfig; }
 
+bool IsACheckpointers(Command command) {
+  switch (command) {
+    case Command::kStatus:
+    case Command::kStatusEvents:
+    case Command::kEventsWatch:
+    case Command::kWorkerList:
+    case Command::kDigest:
+    case Command::kTiers:
+    case Command::kHealth:
+    case Command::kCheckpointList:
+    case Command::kCheckpointVerify:
+    case Command::kCheckpointCreate:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool RepeatsByItself(Command command) {
   return command == Command::kTop || command == Command::kEventsWatch ||
          command == Command::kStepsFollow;

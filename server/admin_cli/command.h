@@ -51,6 +51,9 @@ bool ChangesNothing(Command command);
 // Returns whether a reader may run the command. It changes nothing then.
 bool IsAReaders(Command command);
 
+// Returns whether a checkpointer may run the command.
+bool IsACheckpointers(Command command);
+
 // Returns whether the command repeats by itself, so that --watch may not repeat it.
 bool RepeatsByItself(Command command);
 

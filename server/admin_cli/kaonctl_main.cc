@@ -152,10 +152,12 @@ absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
 
 absl::Status AllBackendsSeen(const BackendFacts& facts) { return AllShardsSeen(facts.status); }
 
-// Any role may ask for health, and a reader for most of what changes nothing.
+// Any role may ask for health, a reader for most of what changes nothing, and a checkpointer for
+// checkpoints.
 absl::Status CheckFiles(const Options& options) {
   std::vector<proto::Role> roles = {proto::Role::kAdmin};
   if (IsAReaders(options.command)) roles.push_back(proto::Role::kReader);
+  if (IsACheckpointers(options.command)) roles.push_back(proto::Role::kCheckpointer);
   if (options.command == Command::kHealth) roles = client::AllRoles();
   const client::CertificateUse use = {.roles = roles, .calls = true};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(options.tls, use));
@@ -346,7 +348,7 @@ int RunQuery(const Options& options, const AdminCalls& calls) {
   }
 }
 
-// Runs a command that only an admin may run.
+// Runs a command that no reader may run.
 int RunAct(const Options& options, const AdminCalls& calls) {
   switch (options.command) {
     case Command::kLogSet:

@@ -66,10 +66,10 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
       ->delimiter(',')
       ->envname(client::kEndpointsVariable);
   app.add_option("--tls-dir", typed.tls_directory,
-                 "Directory with ca.crt, and admin.crt and .key or else reader.crt and .key")
+                 "Directory with ca.crt, and .crt and .key of admin, reader or checkpointer")
       ->envname(client::kTlsDirectoryVariable);
   app.add_option("--ca", typed.options.tls.ca, "CA certificate, PEM")->envname(client::kCaVariable);
-  app.add_option("--cert", typed.options.tls.certificate, "Admin certificate, PEM")
+  app.add_option("--cert", typed.options.tls.certificate, "Certificate of the caller, PEM")
       ->envname(client::kCertificateVariable);
   app.add_option("--key", typed.options.tls.private_key, "Its private key, PEM")
       ->envname(client::kPrivateKeyVariable);
@@ -324,13 +324,16 @@ absl::Status CheckAddresses(const Options& options) {
   return absl::OkStatus();
 }
 
-// Names the files in --tls-dir. A directory without an admin's certificate may have a reader's.
+// Names the files in --tls-dir. A directory without an admin's certificate may have that of another
+// role.
 void CompleteTls(Typed& typed) {
   if (typed.tls_directory.empty()) return;
-  const std::string start = typed.tls_directory + "/";
-  const bool is_reader =
-      !std::ifstream(start + "admin.crt").good() && std::ifstream(start + "reader.crt").good();
-  client::FillTlsFiles(typed.tls_directory, is_reader ? "reader" : "admin", typed.options.tls);
+  const char* name = "admin";
+  // The last one that is there is used.
+  for (const char* role : {"checkpointer", "reader", "admin"}) {
+    if (std::ifstream(absl::StrCat(typed.tls_directory, "/", role, ".crt")).good()) name = role;
+  }
+  client::FillTlsFiles(typed.tls_directory, name, typed.options.tls);
 }
 
 absl::Status Resolve(Typed& typed) {

@@ -19,8 +19,8 @@ constexpr Role kInspectors[] = {Role::kCoordinator, Role::kAdmin, Role::kReader}
 constexpr Role kStatsCallers[] = {Role::kCoordinator, Role::kAdmin};
 constexpr Role kAdmins[] = {Role::kAdmin};
 constexpr Role kViewers[] = {Role::kReader, Role::kAdmin};
-constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
-                              Role::kShard};
+constexpr Role kCheckpointers[] = {Role::kCheckpointer, Role::kAdmin};
+constexpr Role kStatusViewers[] = {Role::kReader, Role::kCheckpointer, Role::kAdmin};
 
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
@@ -45,7 +45,7 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Coordinator/BeginStep", kWorkers},
     {"/kaon.v1.Coordinator/AwaitStep", kWorkers},
 
-    {"/kaon.v1.Admin/GetStatus", kViewers},
+    {"/kaon.v1.Admin/GetStatus", kStatusViewers},
     {"/kaon.v1.Admin/DescribeJob", kViewers},
     {"/kaon.v1.Admin/ListParameters", kViewers},
     {"/kaon.v1.Admin/StepHistory", kViewers},
@@ -54,10 +54,10 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/GetParameterDiagnostics", kViewers},
     {"/kaon.v1.Admin/ReadSlice", kAdmins},
     {"/kaon.v1.Admin/GetParameterHistory", kViewers},
-    {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
-    {"/kaon.v1.Admin/ListCheckpoints", kViewers},
-    // Reads every byte on the thread that finishes checkpoints.
-    {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/CreateCheckpoint", kCheckpointers},
+    {"/kaon.v1.Admin/ListCheckpoints", kStatusViewers},
+    // Reads every byte on the thread that finishes checkpoints, so a reader may not ask.
+    {"/kaon.v1.Admin/VerifyCheckpoint", kCheckpointers},
     {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteCheckpoint", kAdmins},
     {"/kaon.v1.Admin/DeleteJob", kAdmins},
@@ -69,8 +69,8 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ServerProcess/SetLogLevel", kAdmins},
 
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kAdmins},
-    {"/grpc.health.v1.Health/Check", kEveryone},
-    {"/grpc.health.v1.Health/Watch", kEveryone},
+    {"/grpc.health.v1.Health/Check", proto::kRoles},
+    {"/grpc.health.v1.Health/Watch", proto::kRoles},
 };
 
 }  // namespace

@@ -34,11 +34,12 @@ shows all '^worker worker - '
 [ ! -e all/worker-0.crt ] || fail "--workers any made a certificate of one rank"
 [ ! -e all/ca.key ] && [ "$(stat -c %a ca/ca.key)" = 600 ] || fail "the CA's key is not in the CA's directory alone"
 
-"$script" more --ca-dir ca --role shard-1=shard --role w3=worker/run/3 >/dev/null
+"$script" more --ca-dir ca --role shard-1=shard --role checkpointer --role w3=worker/run/3 >/dev/null
 shows more '^w3 worker/run/3 - '
+shows more '^checkpointer checkpointer - '
 cmp -s all/ca.crt more/ca.crt || fail "the kept CA was not used again"
 openssl verify -CAfile all/ca.crt more/shard-1.crt >/dev/null || fail "shard-1.crt is not of the kept CA"
-[ "$(echo more/*.crt)" = "more/ca.crt more/shard-1.crt more/w3.crt" ] || fail "--role made $(echo more/*.crt)"
+[ "$(echo more/*.crt)" = "more/ca.crt more/checkpointer.crt more/shard-1.crt more/w3.crt" ] || fail "--role made $(echo more/*.crt)"
 
 LD_PRELOAD=$(dpkg -L libfaketime | grep '/libfaketime\.so\.1$') FAKETIME=-3d "$script" old >/dev/null
 cp old/shard.crt more/old.crt
@@ -48,6 +49,7 @@ status=0
 
 refused "--role wizard is none of" all --role wizard
 refused "--role worker/run/03 is none of" all --role worker/run/03
+refused "--role checkpointer/run is none of" all --role checkpointer/run
 refused "--role worker/run needs a name" all --role worker/run
 refused "--days 0 is not 1 .. 3650" all --days 0
 refused "ca/ca.crt expires at" all --ca-dir ca --days 3650

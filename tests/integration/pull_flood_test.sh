@@ -9,7 +9,7 @@ allowed=$(((224 << 20) * 11 / 10))
 newest() { grep -c '^step ' "$TEST_TMPDIR/trainer" || true; }
 beyond() { [ "$(newest)" -ge "$1" ]; }
 
-KAON_EXTRA_CERTIFICATE=reader=reader start 1 2
+KAON_EXTRA_CERTIFICATES=reader=reader start 1 2
 : >"$TEST_TMPDIR/trainer"
 train "$TEST_TMPDIR/trainer" --steps 1000000 &
 trainer=$!

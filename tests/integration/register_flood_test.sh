@@ -14,7 +14,7 @@ steps_in() {
   echo $(($(newest) - before))
 }
 
-KAON_EXTRA_CERTIFICATE=attacker=worker/kaon-train/7 start 1 2
+KAON_EXTRA_CERTIFICATES=attacker=worker/kaon-train/7 start 1 2
 : >"$TEST_TMPDIR/trainer"
 train "$TEST_TMPDIR/trainer" --steps 1000000 &
 trainer=$!

@@ -1,8 +1,10 @@
 #!/bin/bash
-# kaonctl on a cluster with a dead shard, and with the certificates of a reader and of a worker. A command that cannot
-# see something says so and fails; it never shows a zero or "healthy" for it.
+# kaonctl on a cluster with a dead shard, and with the certificates of a reader, a checkpointer and a worker. A command
+# that cannot see something says so and fails; it never shows a zero or "healthy" for it.
 source tests/integration/real_cluster.sh
-export KAON_EXTRA_CERTIFICATE=reader=reader
+export KAON_EXTRA_CERTIFICATES="reader=reader checkpointer=checkpointer"
+export KAON_CHECKPOINT_DIR=$TEST_TMPDIR/checkpoints
+mkdir -m 700 "$KAON_CHECKPOINT_DIR"
 
 # as NAME COMMAND...: kaonctl with a certificate of the cluster.
 as() {
@@ -63,6 +65,19 @@ expect 2 "reader" as reader job set world_size=2
 expect 2 "reader" as reader log set debug
 expect 2 "reader" as reader config
 
+# A checkpointer takes, lists and verifies checkpoints, sees the status, and may do nothing else.
+for command in "checkpoint create nightly" "checkpoint list" "checkpoint verify nightly" status health; do
+  # shellcheck disable=SC2086
+  as checkpointer $command >"$TEST_TMPDIR/answer" 2>&1 || fail "checkpointer, $command: $(cat "$TEST_TMPDIR/answer")"
+done
+expect 2 "role checkpointer" as checkpointer checkpoint restore nightly --yes
+expect 2 "role checkpointer" as checkpointer checkpoint delete nightly --yes
+expect 2 "role checkpointer" as checkpointer job set world_size=2
+expect 2 "role checkpointer" as checkpointer steps
+expect 2 "role reader" as reader checkpoint create mine
+grep -q "spiffe://kaon.local/kaon/checkpointer: checkpoint create nightly: OK" "$DIR/coordinator.log" ||
+  fail "no audit line of the checkpointer"
+
 # Log levels and configurations of all servers, by an admin alone.
 expect 0 "shard 1" as admin log set debug
 expect 0 "" as admin job set worker_loss=shrink worker_loss_seconds=2000
@@ -81,11 +96,13 @@ for server in coordinator shard-0; do
   tests/integration/list_services "127.0.0.1:$(cat "$DIR/$server.port")" "$DIR/tls" admin "${server%-0}" \
     >"$TEST_TMPDIR/services" 2>&1 || fail "$server lists no services: $(cat "$TEST_TMPDIR/services")"
   grep -qx kaon.v1.ServerProcess "$TEST_TMPDIR/services" || fail "$server lists $(cat "$TEST_TMPDIR/services")"
-  if tests/integration/list_services "127.0.0.1:$(cat "$DIR/$server.port")" "$DIR/tls" reader "${server%-0}" \
-    >"$TEST_TMPDIR/services" 2>&1; then
-    fail "$server lists services to a reader"
-  fi
-  grep -q PERMISSION_DENIED "$TEST_TMPDIR/services" || fail "refused with $(cat "$TEST_TMPDIR/services")"
+  for role in reader checkpointer; do
+    if tests/integration/list_services "127.0.0.1:$(cat "$DIR/$server.port")" "$DIR/tls" $role "${server%-0}" \
+      >"$TEST_TMPDIR/services" 2>&1; then
+      fail "$server lists services to a $role"
+    fi
+    grep -q PERMISSION_DENIED "$TEST_TMPDIR/services" || fail "refused with $(cat "$TEST_TMPDIR/services")"
+  done
 done
 expect 5 "shards cannot be listed" as worker-0 health
 expect 5 '"healthy": false' as worker-0 health -o json

@@ -22,7 +22,7 @@ TEST(IdentityTest, LeavesAbsentPartsOpen) {
 }
 
 TEST(IdentityTest, EveryRoleSurvivesPrintingAndReading) {
-  for (Role role : {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator, Role::kShard}) {
+  for (const Role role : kRoles) {
     Identity identity;
     identity.domain = "lab";
     identity.role = role;
@@ -50,7 +50,9 @@ TEST(IdentityTest, RefusesWhatIsNoIdentity) {
 TEST(IdentityTest, NamesTheUnknownRoleAndTheRolesThereAre) {
   const std::string message(ParseIdentity("spiffe://lab/kaon/root").status().message());
   EXPECT_NE(message.find("unknown role 'root'"), std::string::npos) << message;
-  EXPECT_NE(message.find("worker|reader|admin|coordinator|shard"), std::string::npos) << message;
+  EXPECT_NE(message.find("<worker|reader|checkpointer|admin|coordinator|shard>["),
+            std::string::npos)
+      << message;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
     cluster.checkpoints.create("before-decay")
 
 Each call runs `kaonctl -o json`, so tls_dir needs the certificate of an admin, or of a reader for calls that change
-nothing. docs/kaonctl.md says what each value means. Exceptions are those of kaon.errors. Objects are immutable; any
-threads may use them concurrently.
+nothing, or of a checkpointer to take checkpoints. docs/kaonctl.md says what each value means. Exceptions are those of
+kaon.errors. Objects are immutable; any threads may use them concurrently.
 """
 
 from __future__ import annotations
@@ -292,8 +292,8 @@ def _table(cls: Type[T], rows: List[Mapping[str, Any]]) -> "Table[T]":
 class Cluster:
     """A cluster, asked through kaonctl. Without endpoints: the innermost kaon.local_cluster(), or else the environment
     variables of kaonctl. `endpoints`: host:port of every coordinator, a list or separated by commas. `tls_dir`:
-    directory of ca.crt and the admin's or reader's certificate. `timeout`: seconds for each call. `job`: the job's
-    name, if calls shall fail for another one."""
+    directory of ca.crt and the admin's, reader's or checkpointer's certificate. `timeout`: seconds for each call.
+    `job`: the job's name, if calls shall fail for another one."""
 
     def __init__(self, endpoints: Union[None, str, List[str]] = None, *, tls_dir: Optional[str] = None,
                  timeout: float = 10, job: Optional[str] = None) -> None:

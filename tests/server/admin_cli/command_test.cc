@@ -17,6 +17,18 @@ TEST(CommandTest, AReaderRunsOnlyCommandsThatChangeNothing) {
   }
 }
 
+TEST(CommandTest, ACheckpointerTakesCheckpointsAndLooksAtTheStatus) {
+  for (const Command command : {Command::kStatus, Command::kHealth, Command::kCheckpointList,
+                                Command::kCheckpointVerify, Command::kCheckpointCreate}) {
+    EXPECT_TRUE(IsACheckpointers(command)) << static_cast<int>(command);
+  }
+  for (const Command command : {Command::kCheckpointDelete, Command::kCheckpointRestore,
+                                Command::kGroupSet, Command::kJobDelete, Command::kShardDrain,
+                                Command::kLogSet, Command::kConfig, Command::kParameterRead}) {
+    EXPECT_FALSE(IsACheckpointers(command)) << static_cast<int>(command);
+  }
+}
+
 TEST(CommandTest, AConfigurationIsForAdminsAndChangesNothing) {
   EXPECT_TRUE(ChangesNothing(Command::kConfig));
   EXPECT_FALSE(IsAReaders(Command::kConfig));

@@ -223,9 +223,12 @@ TEST(OptionsTest, ErrorsOfTheCommandLineAreJsonToo) {
   }
 }
 
-TEST(OptionsTest, ADirectoryWithAReadersCertificateAloneIsAReaders) {
+TEST(OptionsTest, ADirectoryWithoutAnAdminsCertificateIsOfAnotherRole) {
   const std::string directory = DirectoryWithPort("7700\n");
   ASSERT_EQ(mkdir((directory + "/tls").c_str(), 0700), 0);
+  std::ofstream(directory + "/tls/checkpointer.crt") << "x";
+  EXPECT_EQ(Parse({"--dir", directory.c_str(), "status"}).options->tls.certificate,
+            directory + "/tls/checkpointer.crt");
   std::ofstream(directory + "/tls/reader.crt") << "x";
   EXPECT_EQ(Parse({"--dir", directory.c_str(), "status"}).options->tls.certificate,
             directory + "/tls/reader.crt");

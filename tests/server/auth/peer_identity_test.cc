@@ -43,7 +43,7 @@ TEST(AuthorizeWorkerTest, WorkerWithoutJobMayTakeAnyRankOfAny) {
 }
 
 TEST(AuthorizeWorkerTest, RefusesOtherRoles) {
-  for (const char* role : {"reader", "admin", "coordinator", "shard"}) {
+  for (const char* role : {"reader", "checkpointer", "admin", "coordinator", "shard"}) {
     const proto::Identity identity = Worker(std::string("spiffe://kaon.local/kaon/") + role);
     EXPECT_EQ(AuthorizeWorker(identity, "run", 0).code(), absl::StatusCode::kPermissionDenied)
         << role;

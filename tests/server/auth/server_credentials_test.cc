@@ -29,7 +29,8 @@ class ServerCredentialsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     certificates_ = std::make_unique<testing::Certificates>(
-        "--extra reader=reader --extra shard-client=shard --extra wizard=wizard");
+        "--extra reader=reader --extra checkpointer=checkpointer --extra shard-client=shard "
+        "--extra wizard=wizard");
     server_ = std::make_unique<testing::SecuredServer>(certificates_->Server("shard"));
   }
   static void TearDownTestSuite() {
@@ -55,11 +56,10 @@ std::string ReadFile(const std::string& path) {
 }
 
 TEST_F(ServerCredentialsTest, EveryRoleReachesExactlyTheMethodsOfItsRow) {
-  const std::pair<Role, const char*> clients[] = {{Role::kWorker, "worker-0"},
-                                                  {Role::kReader, "reader"},
-                                                  {Role::kAdmin, "admin"},
-                                                  {Role::kCoordinator, "coordinator"},
-                                                  {Role::kShard, "shard-client"}};
+  const std::pair<Role, const char*> clients[] = {
+      {Role::kWorker, "worker-0"},           {Role::kReader, "reader"},
+      {Role::kCheckpointer, "checkpointer"}, {Role::kAdmin, "admin"},
+      {Role::kCoordinator, "coordinator"},   {Role::kShard, "shard-client"}};
   for (const auto& [role, name] : clients) {
     auto channel =
         client::CreateChannel(server_->address(), certificates_->Client(name), Role::kShard);
