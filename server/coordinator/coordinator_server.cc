@@ -248,9 +248,11 @@ void CoordinatorServer::AskAwaited(const ReadAwaited& read) {
         v1::DescribeShardResponse awaited;
         awaited.mutable_state()->set_applied_position(response->state().applied_position());
         *awaited.mutable_awaited_ranks() = response->awaited_ranks();
+        *awaited.mutable_awaited_ballot() = response->awaited_ballot();
+        awaited.set_awaited_round(response->awaited_round());
         loop_
             ->Post([read, awaited = std::move(awaited)](StepMachine& machine, absl::Time) {
-              machine.OnAwaited(read.shard, read.round, awaited);
+              machine.OnAwaited(read.shard, awaited);
             })
             // The machine repeats the request.
             .IgnoreError();

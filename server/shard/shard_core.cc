@@ -367,6 +367,10 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_applied_steps(state_.applied_steps());
   response.set_skipped_steps(state_.skipped_steps());
   for (const uint32_t rank : accumulator_.AwaitedRanks()) response.add_awaited_ranks(rank);
+  if (const v1::StepPlan* plan = machine_.accepted_plan(); plan != nullptr && plan->has_step()) {
+    *response.mutable_awaited_ballot() = plan->ballot();
+    response.set_awaited_round(plan->round());
+  }
   if (!registration.has_value()) return response;
   for (v1::ParameterState& state : state_.parameters()->Describe()) {
     *response.add_parameters() = std::move(state);

@@ -52,8 +52,6 @@ struct ReadRecord {
 // again each second while it wants to know.
 struct ReadAwaited {
   int shard = 0;
-  // Of the question; an answer about another round counts for nothing.
-  uint64_t round = 0;
 };
 
 // These are the only answers to unary calls. `holder_address` is where a refused caller should go

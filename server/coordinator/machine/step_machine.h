@@ -51,7 +51,7 @@ class StepMachine {
   void Tick(absl::Time now);
   // Takes the answer to a ReadRecord or ReadAwaited.
   void OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
-  void OnAwaited(int shard, uint64_t round, const v1::DescribeShardResponse& description);
+  void OnAwaited(int shard, const v1::DescribeShardResponse& description);
   // Calls of workers; actions answer each of them. Codes: coordinator.proto. If another
   // coordinator is known to hold the shards, the answer is FAILED_PRECONDITION with its address;
   // while none holds them, UNAVAILABLE.

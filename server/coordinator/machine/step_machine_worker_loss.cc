@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/ballot.h"
 #include "server/coordinator/machine/step_machine.h"
 
 namespace kaon::coordinator {
@@ -40,11 +41,12 @@ std::vector<uint32_t> StepMachine::LateWorkers() const {
   return late;
 }
 
-void StepMachine::OnAwaited(int shard, uint64_t round,
-                            const v1::DescribeShardResponse& description) {
-  // A late answer may be about another entry or round, or come after the vote.
+void StepMachine::OnAwaited(int shard, const v1::DescribeShardResponse& description) {
+  // The shard may have answered before the plan reached it, so that the answer is about another
+  // entry or round. A late answer may also come after the vote.
   if (!OpenPlan().has_step() || description.state().applied_position() != job_.position) return;
-  if (round != round_ || shards_[shard].prepared) return;
+  if (proto::Compare(description.awaited_ballot(), plan_.ballot()) != 0) return;
+  if (description.awaited_round() != plan_.round() || shards_[shard].prepared) return;
   deadline_.OnAwaited(shard,
                       {description.awaited_ranks().begin(), description.awaited_ranks().end()});
 }
@@ -79,7 +81,7 @@ void StepMachine::LoseWorkers(absl::Time now) {
     });
     const bool ask = deadline_.ShouldAsk();
     for (int i = 0; ask && i < shards_.size(); ++i) {
-      if (shards_[i].connected && !shards_[i].prepared) Do(ReadAwaited{i, round_});
+      if (shards_[i].connected && !shards_[i].prepared) Do(ReadAwaited{i});
     }
   }
   const auto waited = [step](double seconds, const char* what) {

@@ -57,6 +57,23 @@ TEST(ShardCoreTest, StepsEachParameterByItsGroupsRule) {
   EXPECT_EQ(description->applied_steps(), 1u);
 }
 
+TEST(ShardCoreTest, NamesThePlanWhoseGradientsItAwaits) {
+  DrivenShard shard;
+  shard.Load();
+  EXPECT_FALSE(shard.core().Describe("")->has_awaited_ballot());
+  shard.Plan(TrainPlan(1, 1, 1));
+  ASSERT_TRUE(shard.Push(0, 1, {kGradientOfW, kGradientOfB}).ok());
+  for (const uint64_t round : {1, 2}) {
+    // The gradients count in another round of the same members.
+    shard.Plan(TrainPlan(1, 1, round));
+    const v1::DescribeShardResponse description = *shard.core().Describe("");
+    ASSERT_EQ(description.awaited_ranks_size(), 1) << round;
+    EXPECT_EQ(description.awaited_ranks(0), 1u);
+    EXPECT_EQ(description.awaited_ballot().counter(), 1u);
+    EXPECT_EQ(description.awaited_round(), round);
+  }
+}
+
 // [T6]
 TEST(ShardCoreTest, ServesVersionTBesideTheOneBefore) {
   DrivenShard shard;

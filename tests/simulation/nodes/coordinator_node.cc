@@ -282,16 +282,16 @@ void CoordinatorNode::Read(const coordinator::ReadRecord& read) {
 }
 
 // A unary call as well.
-void CoordinatorNode::Ask(int shard, uint64_t round) {
+void CoordinatorNode::Ask(int shard) {
   if (world_.now() < cut_off_until_ || world_.Lost()) return;
-  world_.queue().After(world_.Latency(), [this, shard, round, life = life_] {
+  world_.queue().After(world_.Latency(), [this, shard, life = life_] {
     if (!shards_[shard]->alive()) return;
     const absl::StatusOr<v1::DescribeShardResponse> answer = shards_[shard]->core().Describe("");
     if (!answer.ok()) return;
-    world_.queue().After(world_.Latency(), [this, shard, round, answer, life] {
+    world_.queue().After(world_.Latency(), [this, shard, answer, life] {
       if (life != life_) return;
-      Run([this, shard, round, answer] {
-        machine_->OnAwaited(shard, round, *answer);
+      Run([this, shard, answer] {
+        machine_->OnAwaited(shard, *answer);
         Drain();
       });
     });
@@ -335,7 +335,7 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   } else if (const auto* read = std::get_if<coordinator::ReadRecord>(&action)) {
     Read(*read);
   } else if (const auto* ask = std::get_if<coordinator::ReadAwaited>(&action)) {
-    Ask(ask->shard, ask->round);
+    Ask(ask->shard);
   } else if (const auto* finish = std::get_if<coordinator::FinishCheckpoint>(&action)) {
     world_.queue().After(world_.Between(absl::ZeroDuration(), kFinish),
                          [this, finish = *finish, life = life_] {

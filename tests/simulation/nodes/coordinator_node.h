@@ -66,7 +66,7 @@ class CoordinatorNode {
   void OnClosed(int shard, shard::StreamId stream);
   void Drain();
   void Read(const coordinator::ReadRecord& read);
-  void Ask(int shard, uint64_t round);
+  void Ask(int shard);
   void CarryOut(const coordinator::CoordinatorAction& action);
   // Finishes a checkpoint as the checkpoint thread does; the process may die in the middle.
   void Finish(const coordinator::FinishCheckpoint& finish);

@@ -79,7 +79,6 @@ void MachineHarness::Drain() {
       reads_.push_back(read->position);
     } else if (auto* ask = std::get_if<ReadAwaited>(&action)) {
       asked_.push_back(ask->shard);
-      asked_round_ = ask->round;
     } else if (!std::holds_alternative<WakeAt>(action)) {
       std::visit(
           [this, &action](const auto& reply) {
@@ -381,11 +380,14 @@ void MachineHarness::RecordRead(uint64_t position, const absl::StatusOr<v1::Step
   Drain();
 }
 
-void MachineHarness::Awaited(int shard, const std::vector<uint32_t>& ranks, uint64_t position) {
+void MachineHarness::Awaited(int shard, const std::vector<uint32_t>& ranks,
+                             const v1::StepPlan& plan) {
   v1::DescribeShardResponse description;
-  description.mutable_state()->set_applied_position(position);
+  description.mutable_state()->set_applied_position(plan.position() - 1);
+  *description.mutable_awaited_ballot() = plan.ballot();
+  description.set_awaited_round(plan.round());
   for (const uint32_t rank : ranks) description.add_awaited_ranks(rank);
-  machine_.OnAwaited(shard, asked_round_, description);
+  machine_.OnAwaited(shard, description);
   Drain();
 }
 

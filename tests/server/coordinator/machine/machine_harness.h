@@ -109,8 +109,8 @@ class MachineHarness {
   void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
   // Shards that were asked whose gradients they lack, since the last ClearSent.
   const std::vector<int>& asked() const { return asked_; }
-  // `shard` lacks those of these ranks, at the machine's position or another one.
-  void Awaited(int shard, const std::vector<uint32_t>& ranks, uint64_t position);
+  // `shard` lacks those of these ranks for this plan.
+  void Awaited(int shard, const std::vector<uint32_t>& ranks, const v1::StepPlan& plan);
   // A stream; its events are in events(call).
   CallId Await(uint32_t rank, uint64_t step);
   // Its caller is gone.
@@ -139,7 +139,6 @@ class MachineHarness {
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
   std::vector<uint64_t> reads_;
   std::vector<int> asked_;
-  uint64_t asked_round_ = 0;
   std::vector<FinishCheckpoint> finished_;
   uint64_t attempt_ = 0;
   std::map<CallId, CoordinatorAction> replies_;

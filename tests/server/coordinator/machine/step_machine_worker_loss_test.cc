@@ -283,7 +283,7 @@ class StepSecondsTest : public WorkerLossTest {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(100)) {
       Pass(absl::Milliseconds(100));
       for (const int shard : std::vector<int>(machine_.asked())) {
-        machine_.Awaited(shard, ranks, kAppliedPosition);
+        machine_.Awaited(shard, ranks, *machine_.SentPlan(0));
       }
     }
   }
@@ -294,8 +294,6 @@ class StepSecondsTest : public WorkerLossTest {
   }
 
   static constexpr absl::Duration kDeadline = absl::Seconds(10);
-  // After Train: registration and initial weights.
-  static constexpr uint64_t kAppliedPosition = 2;
   uint64_t nonce_ = 1000;
 };
 
@@ -357,15 +355,27 @@ TEST_F(StepSecondsTest, NobodyIsLostWhileNoOtherWorkerWaits) {
   EXPECT_TRUE(machine_.machine().lost_workers().empty());
 }
 
-// The shards were asked in another step, or of another one.
-TEST_F(StepSecondsTest, ALateAnswerOfAShardCountsForNothing) {
+// The shards have not got the plan of the round, and say what they lack of an earlier one.
+TEST_F(StepSecondsTest, AnAnswerAboutAnotherPlanCountsForNothing) {
   TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
   for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
-  Pass(absl::Seconds(2));
+  const v1::StepPlan earlier_round = *machine_.SentPlan(0);
+  ASSERT_TRUE(machine_.Join(2, 7).ok());
+  BeginAndAwait(2, 1);
+  const v1::StepPlan open = *machine_.SentPlan(0);
+  ASSERT_NE(earlier_round.round(), open.round());
+  v1::StepPlan other_entry = open;
+  other_entry.set_position(open.position() - 1);
+  v1::StepPlan other_ballot = open;
+  other_ballot.mutable_ballot()->set_counter(open.ballot().counter() + 1);
+  for (const v1::StepPlan& plan : {earlier_round, other_entry, other_ballot}) {
+    for (int i = 0; i < 200; ++i) {
+      Pass(absl::Milliseconds(100));
+      for (const int shard : {0, 1}) machine_.Awaited(shard, {1}, plan);
+    }
+    EXPECT_EQ(machine_.SentPlan(0)->round(), open.round());
+  }
   EXPECT_FALSE(machine_.asked().empty());
-  for (const int shard : {0, 1}) machine_.Awaited(shard, {1}, kAppliedPosition - 1);
-  Pass(absl::Minutes(1));
-  EXPECT_EQ(NumPlanned(0), 1);
 }
 
 // Shard 0 named rank 0 before it voted; rank 1 never pushes to shard 1.
@@ -376,8 +386,8 @@ TEST_F(StepSecondsTest, AShardThatHasVotedAccusesNobody) {
   machine_.Vote(0, *machine_.SentPlan(0));
   for (int i = 0; i < 130; ++i) {
     Pass(absl::Milliseconds(100));
-    machine_.Awaited(0, {0, 1, 2}, kAppliedPosition);
-    machine_.Awaited(1, {1}, kAppliedPosition);
+    machine_.Awaited(0, {0, 1, 2}, *machine_.SentPlan(0));
+    machine_.Awaited(1, {1}, *machine_.SentPlan(0));
   }
   EXPECT_THAT(Planned(), ElementsAre(0, 2));
 }
