@@ -66,7 +66,7 @@ std::vector<kaon::config::Flag> Flags() {
        "sixteenth of host_memory_bytes); without one they use the network"},
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
-      {"nccl", "interface or subnet for gradients of GPUs by NCCL, not encrypted (none)"},
+      {"nccl", "interface or subnet for tensors of GPUs by NCCL, not encrypted (none)"},
       {"metrics_address",
        "host:port for metrics by HTTP; not on loopback: needs tls and metrics_token_file (none)"},
       {"metrics_token_file", "file with the bearer token of that address"},
