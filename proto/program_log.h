@@ -3,11 +3,22 @@
 #ifndef KAON_PROTO_PROGRAM_LOG_H_
 #define KAON_PROTO_PROGRAM_LOG_H_
 
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
 namespace kaon::proto {
 
-// Starts the log. Call it once from main, before any thread starts. A line begins with
-// "2026-11-27T03:37:13.123456Z W 4711 file.cc:12] ": time, severity, thread and place.
+// Starts the log. Call it once from main, before any thread starts. A line begins with LogPrefix.
 void StartLog(const char* program);
+
+// Returns the time as a line of the log has it, such as "2026-11-27T03:37:13.123456Z".
+std::string LogTime(absl::Time time);
+
+// Returns the beginning of a line of this thread: time, severity, thread and place, such as
+// "2026-11-27T03:37:13.123456Z W 4711 file.cc:12]".
+std::string LogPrefix(absl::Time time, char severity, absl::string_view file, int line);
 
 }  // namespace kaon::proto
 

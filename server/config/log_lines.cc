@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "proto/program_log.h"
 #include "server/config/log_facts.h"
 
 namespace kaon::config {
@@ -13,7 +14,7 @@ namespace kaon::config {
 namespace {
 
 constexpr const char* kNames[] = {"info", "warning", "error", "fatal"};
-constexpr const char* kLetters[] = {"I", "W", "E", "F"};
+constexpr char kLetters[] = "IWEF";
 constexpr absl::Duration kStart = absl::Minutes(1);
 
 }  // namespace
@@ -58,16 +59,17 @@ std::string LogLines::Ended(absl::Time now, absl::Time stamp) {
 }
 
 std::string LogLines::Line(const LogMessage& message, const LogFacts& facts) const {
-  const std::string time =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", message.time, absl::UTCTimeZone());
-  const std::string place = absl::StrCat(message.file, ":", message.line);
   if (!json_) {
-    return absl::StrCat(time, " ", kLetters[message.severity], " ", gettid(), " ", place, "] ",
-                        message.text, "\n");
+    return absl::StrCat(
+        proto::LogPrefix(message.time, kLetters[message.severity], message.file, message.line), " ",
+        message.text, "\n");
   }
-  nlohmann::ordered_json object = {{"ts", time},          {"level", kNames[message.severity]},
-                                   {"program", program_}, {"thread", gettid()},
-                                   {"source", place},     {"msg", std::string(message.text)}};
+  nlohmann::ordered_json object = {{"ts", proto::LogTime(message.time)},
+                                   {"level", kNames[message.severity]},
+                                   {"program", program_},
+                                   {"thread", gettid()},
+                                   {"source", absl::StrCat(message.file, ":", message.line)},
+                                   {"msg", std::string(message.text)}};
   if (!facts.job.empty()) object["job"] = facts.job;
   if (facts.step) object["step"] = *facts.step;
   if (facts.shard) object["shard"] = *facts.shard;
