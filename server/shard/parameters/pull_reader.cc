@@ -79,7 +79,8 @@ uint64_t PullReader::BytesOf(const std::vector<v1::TensorChunk>& chunks) const {
   return bytes;
 }
 
-absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* to) {
+absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* to,
+                              bool with_checksums) {
   const auto dtype = static_cast<kernels::DType>(request_.dtype());
   for (v1::TensorChunk& chunk : chunks) {
     const uint64_t chunk_bytes = chunk.num_elements() * kernels::SizeOf(dtype);
@@ -90,7 +91,7 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
       KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
       return read;
     }
-    chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
+    if (with_checksums) chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
     to += chunk_bytes;
     const uint64_t end = chunk.offset() + chunk.num_elements();
     if (end == publisher_.num_elements(chunk.parameter_id())) {

@@ -43,8 +43,10 @@ class PullReader {
   // Await returned true.
   std::vector<v1::TensorChunk> Next();
   uint64_t BytesOf(const std::vector<v1::TensorChunk>& chunks) const;
-  // Writes BytesOf(chunks) bytes to `to` and sets the checksums of the chunks.
-  absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to);
+  // Writes BytesOf(chunks) bytes to `to`, and sets the checksums of the chunks unless the transport
+  // has one of its own.
+  absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to,
+                    bool with_checksums = true);
   // Counts and logs the end of a pull.
   void NoteEnd(const absl::Status& status) const;
 

@@ -68,7 +68,8 @@ absl::Status NcclPullStream::ContinueLocked() {
 absl::Status NcclPullStream::SendLocked() {
   std::vector<v1::TensorChunk> chunks = reader_.Next();
   std::vector<std::byte> payload(reader_.BytesOf(chunks));
-  KAON_RETURN_IF_ERROR(reader_.Read(chunks, payload.data()));
+  // The digest of the transfer is the checksum.
+  KAON_RETURN_IF_ERROR(reader_.Read(chunks, payload.data(), /*with_checksums=*/false));
   v1::NcclPullResponse announced;
   KAON_ASSIGN_OR_RETURN(*announced.mutable_transfer(),
                         shard_.nccl->Send(worker_, session_, chunks.front().parameter_id(), payload,
@@ -77,11 +78,7 @@ absl::Status NcclPullStream::SendLocked() {
                                           }));
   has_sent_ = true;
   ++under_way_;
-  for (v1::TensorChunk& chunk : chunks) {
-    // The digest is the checksum.
-    chunk.clear_crc32c();
-    *announced.add_chunks() = std::move(chunk);
-  }
+  for (v1::TensorChunk& chunk : chunks) *announced.add_chunks() = std::move(chunk);
   shard_.counts.AddBytes(monitor::Transfer::kPulled, payload.size());
   PassFailpoint(Failpoint::shard_pull_chunk);
   writing_ = true;
