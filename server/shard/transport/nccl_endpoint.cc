@@ -250,9 +250,9 @@ void NcclEndpoint::EndLongestIdleLocked() {
   changed_.NotifyAll();
 }
 
-NcclEndpoint::Session* NcclEndpoint::FindLocked(uint64_t number) const {
+std::shared_ptr<NcclEndpoint::Session> NcclEndpoint::FindLocked(uint64_t number) const {
   for (const auto& session : sessions_) {
-    if (session->number == number) return session.get();
+    if (session->number == number) return session;
   }
   return nullptr;
 }
@@ -261,7 +261,7 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
                                    Received received) {
   const v1::NcclTransfer& transfer = announced.transfer;
   MutexLock lock(mu_);
-  KAON_ASSIGN_OR_RETURN(Session* const session,
+  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                         UsableLocked(transfer.session(), sender, /*pulls=*/false));
   if (transfer.sequence() != session->transfers + 1 && !Has(ChannelBug::kSequenceIgnored)) {
     return absl::InvalidArgumentError(
@@ -283,10 +283,9 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
   return absl::OkStatus();
 }
 
-absl::StatusOr<NcclEndpoint::Session*> NcclEndpoint::UsableLocked(uint64_t number,
-                                                                  const Sender& worker,
-                                                                  bool pulls) const {
-  Session* const session = FindLocked(number);
+absl::StatusOr<std::shared_ptr<NcclEndpoint::Session>> NcclEndpoint::UsableLocked(
+    uint64_t number, const Sender& worker, bool pulls) const {
+  std::shared_ptr<Session> session = FindLocked(number);
   if (session == nullptr) {
     return absl::UnavailableError(absl::StrCat("NCCL session ", number, " is over"));
   }
@@ -329,11 +328,9 @@ absl::StatusOr<v1::NcclTransfer> NcclEndpoint::Send(const Sender& to, uint64_t s
   size_t tag = 0;
   {
     MutexLock lock(mu_);
-    KAON_ASSIGN_OR_RETURN(Session* const usable, UsableLocked(session, to, /*pulls=*/true));
-    KAON_ASSIGN_OR_RETURN(tag, FreeSlotLocked(*usable, payload.size()));
-    usable->slots[tag].used = true;
-    used = *std::find_if(sessions_.begin(), sessions_.end(),
-                         [usable](const auto& one) { return one.get() == usable; });
+    KAON_ASSIGN_OR_RETURN(used, UsableLocked(session, to, /*pulls=*/true));
+    KAON_ASSIGN_OR_RETURN(tag, FreeSlotLocked(*used, payload.size()));
+    used->slots[tag].used = true;
   }
   Slot& slot = used->slots[tag];
   const kernels::Region memory = slot.memory.Sub(0, payload.size());
@@ -356,7 +353,7 @@ absl::StatusOr<v1::NcclTransfer> NcclEndpoint::Send(const Sender& to, uint64_t s
 
 void NcclEndpoint::Fail(uint64_t session, const std::string& why) {
   MutexLock lock(mu_);
-  Session* const found = FindLocked(session);
+  const std::shared_ptr<Session> found = FindLocked(session);
   if (found == nullptr) return;
   found->state.Fail(why, SteadyNow());
   changed_.NotifyAll();

@@ -151,9 +151,11 @@ class NcclEndpoint {
   // device.
   void Note(const Session& session, const std::function<void(v1::NcclPair&)>& change)
       ABSL_LOCKS_EXCLUDED(pairs_mu_);
-  Session* FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns null if the session is over.
+  std::shared_ptr<Session> FindLocked(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns the session if `worker` may use it for pulls, or for pushes.
-  absl::StatusOr<Session*> UsableLocked(uint64_t number, const Sender& worker, bool pulls) const
+  absl::StatusOr<std::shared_ptr<Session>> UsableLocked(uint64_t number, const Sender& worker,
+                                                        bool pulls) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns a free slot. RESOURCE_EXHAUSTED if there is none, INVALID_ARGUMENT if it is too small.
   absl::StatusOr<size_t> FreeSlotLocked(const Session& session, uint64_t bytes) const
