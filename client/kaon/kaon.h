@@ -65,8 +65,8 @@ kaon_status* kaon_job_join(kaon_job* job, uint32_t rank, kaon_worker** worker);
 // the future is ready; an error leaves them undefined.
 kaon_status* kaon_job_pull(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
                            size_t num_tensors, kaon_future** pulled);
-// As kaon_job_pull, to memory of a CUDA device; -1: host memory. Nothing may use the elements until
-// the future is ready, kernels that were queued before included.
+// Does what kaon_job_pull does, to memory of a CUDA device; -1: host memory. Nothing may use the
+// elements until the future is ready, not even a kernel that was queued before.
 kaon_status* kaon_job_pull_to_device(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
                                      size_t num_tensors, int32_t device, kaon_future** pulled);
 void kaon_job_free(kaon_job* job);
@@ -90,9 +90,9 @@ kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32
 // it; the tensors before that one are queued.
 kaon_status* kaon_step_push_all(kaon_step* step, const kaon_tensor* gradients, size_t num_gradients,
                                 uint32_t micro_batch);
-// As kaon_step_push_all, from memory of a CUDA device; -1: host memory. `ready_event` is a
-// cudaEvent_t of the device that all elements are ready after. NULL: they are ready. Keep it as
-// long as the elements. The library waits for it, and for no other work of the device.
+// Does what kaon_step_push_all does, from memory of a CUDA device; -1: host memory. `ready_event`
+// is a cudaEvent_t of the device that all elements are ready after. NULL: they are ready. Keep it
+// as long as the elements. The library waits for it, and for no other work of the device.
 kaon_status* kaon_step_push_on_device(kaon_step* step, const kaon_tensor* gradients,
                                       size_t num_gradients, uint32_t micro_batch, int32_t device,
                                       void* ready_event);

@@ -248,8 +248,8 @@ class Client:
         return Job(self, _answer(lambda: new_handle("job", "kaon_client_attach", self._handle, name.encode())))
 
     def check_device(self, device: int) -> None:
-        """InvalidArgumentError says why no tensor may be on that CUDA device. Whether a shard has NCCL as well, the
-        first step finds out: otherwise the library copies the tensors to host memory."""
+        """InvalidArgumentError says why no tensor may be on that CUDA device. It does not ask the shards: a step passes
+        the tensors to those without NCCL through host memory."""
         call("kaon_client_check_device", self._handle, device)
 
     def transfer_totals(self) -> Dict[str, int]:
