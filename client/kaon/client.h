@@ -85,7 +85,7 @@ class Client {
   Result<Job> Attach(const std::string& name);
 
   // Returns OK if tensors may be on that device; INVALID_ARGUMENT says why not. -1: host memory.
-  // It does not ask the shards: a step passes the tensors to those without NCCL through host memory.
+  // It does not ask the shards. A shard without NCCL gets the tensors through host memory.
   Status CheckDevice(int device) const;
 
   TransferTotals transfer_totals() const;
