@@ -89,9 +89,11 @@ class Optimizer(torch.optim.Optimizer):
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
         self._owns_client = client is None
         check_transport(transport)
-        device = next((parameter.device.index for _, parameter in self._trained if parameter.is_cuda), 0)
+        devices = [parameter.device.index for _, parameter in self._trained if parameter.is_cuda]
+        # A client with NCCL pushes from host memory over one connection, and not over shared memory.
+        nccl = {"nccl_device": devices[0]} if devices else {"nccl": ""}
         self.client = client or Client(endpoints, tls_dir=tls_dir, rank=rank, **{
-            "transport": transport, "nccl_device": device, **(connection or {})})
+            "transport": transport, **nccl, **(connection or {})})
         self._staging = Staging(self.client.check_device if transport == "auto" else None)
         specs = [{"name": name, "shape": list(parameter.shape), "dtype": WIRE_NAMES[dtype_of(name, parameter)]}
                  for name, parameter in self._trained]
