@@ -291,10 +291,14 @@ Result<Job> Client::Attach(const std::string& name) {
   return Job(std::make_shared<Job::Impl>(*context));
 }
 
+Status Client::CheckDevice(int device) const {
+  return ToPublic(impl_->runtime()->CheckDevice(device));
+}
+
 TransferTotals Client::transfer_totals() const {
   const client::TransferCounters& counters = *impl_->runtime()->counters();
-  return {counters.push_bytes,   counters.pull_bytes, counters.shm_bytes,
-          counters.shm_refusals, counters.retries,    counters.infinite_pulled};
+  return {counters.push_bytes, counters.pull_bytes,      counters.shm_bytes, counters.shm_refusals,
+          counters.retries,    counters.infinite_pulled, counters.nccl_bytes};
 }
 
 }  // namespace kaon

@@ -78,6 +78,7 @@ Result<ClientOptions> ClientOptions::FromEnvironment() {
     const std::string rank = client::FromEnvironment(client::kRankVariable);
     client::FillTlsFiles(tls_directory, client::WorkerNameIn(tls_directory, rank), options.tls);
   }
+  options.nccl = client::FromEnvironment(client::kNcclVariable);
   return options;
 }
 

@@ -19,6 +19,7 @@ inline constexpr char kCaVariable[] = "KAON_CA";
 inline constexpr char kCertificateVariable[] = "KAON_CERT";
 inline constexpr char kPrivateKeyVariable[] = "KAON_KEY";
 inline constexpr char kRankVariable[] = "KAON_RANK";
+inline constexpr char kNcclVariable[] = "KAON_NCCL";
 
 // Returns the value of a variable; "" if it is not set.
 std::string FromEnvironment(const char* variable);

@@ -80,6 +80,8 @@ Result<kaon::ClientOptions> OptionsFromC(const kaon_client_options& from) {
   set_ms(from.step_deadline_ms, options.step_deadline);
   set_ms(from.wait_log_interval_ms, options.wait_log_interval);
   if (from.max_bytes_in_flight != 0) options.max_bytes_in_flight = from.max_bytes_in_flight;
+  if (from.nccl != nullptr) options.nccl = from.nccl;
+  options.nccl_device = from.nccl_device;
   if (from.on_rewind != nullptr) {
     options.on_rewind = [call = from.on_rewind, argument = from.on_rewind_argument](
                             uint64_t timeline, uint64_t step) { call(argument, timeline, step); };
@@ -104,8 +106,9 @@ Status CheckNotForked(const kaon_future& future) {
                              ", which has the future: connect after fork()"));
 }
 
-kaon::TensorView ViewOf(const kaon_tensor& tensor) {
-  return {tensor.elements, tensor.num_elements, static_cast<kaon::DType>(tensor.dtype)};
+kaon::TensorView ViewOf(const kaon_tensor& tensor, int device = -1, void* ready_event = nullptr) {
+  return {tensor.elements, tensor.num_elements, static_cast<kaon::DType>(tensor.dtype), device,
+          ready_event};
 }
 
 Status FillRecord(const kaon_future& future, kaon_step_record* to) {
@@ -211,11 +214,18 @@ kaon_status* kaon_client_transfer_totals(const kaon_client* client, kaon_transfe
   return Guarded([&]() -> Status {
     KAON_C_RETURN_IF_ERROR(CheckArguments({{"client", client}, {"totals", totals}}));
     const kaon::TransferTotals from = client->client.transfer_totals();
-    return WriteStruct(
-        "kaon_transfer_totals",
-        kaon_transfer_totals{sizeof(kaon_transfer_totals), from.push_bytes, from.pull_bytes,
-                             from.shm_bytes, from.shm_refusals, from.retries, from.infinite_pulled},
-        totals);
+    return WriteStruct("kaon_transfer_totals",
+                       kaon_transfer_totals{sizeof(kaon_transfer_totals), from.push_bytes,
+                                            from.pull_bytes, from.shm_bytes, from.shm_refusals,
+                                            from.retries, from.infinite_pulled, from.nccl_bytes},
+                       totals);
+  });
+}
+
+kaon_status* kaon_client_check_device(const kaon_client* client, int32_t device) {
+  return Guarded([&]() -> Status {
+    KAON_C_RETURN_IF_ERROR(CheckArguments({{"client", client}}));
+    return client->client.CheckDevice(device);
   });
 }
 
@@ -267,15 +277,21 @@ kaon_status* kaon_job_join(kaon_job* job, uint32_t rank, kaon_worker** worker) {
 
 kaon_status* kaon_job_pull(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
                            size_t num_tensors, kaon_future** pulled) {
+  return kaon_job_pull_to_device(job, step, tensors, num_tensors, -1, pulled);
+}
+
+kaon_status* kaon_job_pull_to_device(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
+                                     size_t num_tensors, int32_t device, kaon_future** pulled) {
   return Guarded([&]() -> Status {
     KAON_C_RETURN_IF_ERROR(CheckArguments({{"job", job}, {"pulled", pulled}}));
     KAON_C_RETURN_IF_ERROR(CheckTensors(tensors, num_tensors));
     std::vector<kaon::PullTarget> targets;
     targets.reserve(num_tensors);
     for (size_t i = 0; i < num_tensors; ++i) {
-      targets.emplace_back(tensors[i].parameter_id,
-                           kaon::MutableTensorView{tensors[i].elements, tensors[i].num_elements,
-                                                   static_cast<kaon::DType>(tensors[i].dtype)});
+      targets.emplace_back(
+          tensors[i].parameter_id,
+          kaon::MutableTensorView{tensors[i].elements, tensors[i].num_elements,
+                                  static_cast<kaon::DType>(tensors[i].dtype), device});
     }
     ReleaseFuture(job->job.Pull(step, std::move(targets)), pulled);
     return Status();
@@ -355,12 +371,18 @@ kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32
 
 kaon_status* kaon_step_push_all(kaon_step* step, const kaon_tensor* gradients, size_t num_gradients,
                                 uint32_t micro_batch) {
+  return kaon_step_push_on_device(step, gradients, num_gradients, micro_batch, -1, nullptr);
+}
+
+kaon_status* kaon_step_push_on_device(kaon_step* step, const kaon_tensor* gradients,
+                                      size_t num_gradients, uint32_t micro_batch, int32_t device,
+                                      void* ready_event) {
   return Guarded([&]() -> Status {
     KAON_C_RETURN_IF_ERROR(CheckArguments({{"step", step}}));
     KAON_C_RETURN_IF_ERROR(CheckTensors(gradients, num_gradients));
     for (size_t i = 0; i < num_gradients; ++i) {
-      kaon::Future<kaon::Done> future =
-          step->step.Push(gradients[i].parameter_id, ViewOf(gradients[i]), micro_batch);
+      kaon::Future<kaon::Done> future = step->step.Push(
+          gradients[i].parameter_id, ViewOf(gradients[i], device, ready_event), micro_batch);
       if (future.Ready()) KAON_C_RETURN_IF_ERROR(future.Get().status());
     }
     return Status();

@@ -59,6 +59,8 @@ struct TransferTotals {
   // Elements pulled as float16 or bfloat16 that are infinite, because the fp32 weight exceeds the
   // largest number of that type. Each pull counts them again.
   uint64_t infinite_pulled = 0;
+  // The part of push_bytes + pull_bytes that left or reached a device over NCCL.
+  uint64_t nccl_bytes = 0;
 };
 
 class Client {
@@ -81,6 +83,10 @@ class Client {
 
   // Attaches to a registered job. NOT_FOUND if no job has that name.
   Result<Job> Attach(const std::string& name);
+
+  // Returns OK if tensors may be on that device; INVALID_ARGUMENT says why not. -1: host memory.
+  // It does not ask the shards. A shard without NCCL gets the tensors through host memory.
+  Status CheckDevice(int device) const;
 
   TransferTotals transfer_totals() const;
 

@@ -37,6 +37,7 @@ struct ClientOptions {
   // - KAON_TLS_DIR, or else tls in KAON_DIR: directory of ca.crt, and of worker-R.crt and
   //   worker-R.key, where R is KAON_RANK. Without these it uses worker.crt and worker.key.
   // - KAON_CA, KAON_CERT and KAON_KEY: single files; each beats the directory.
+  // - KAON_NCCL: nccl below.
   // INVALID_ARGUMENT if no coordinator is named; NOT_FOUND if coordinator.port cannot be read.
   // Reads no other file: Connect does. Do not change the environment on another thread meanwhile.
   static Result<ClientOptions> FromEnvironment();

@@ -42,6 +42,8 @@ kaon_status* kaon_client_connect(const kaon_client_options* options, kaon_client
 // of a parameter FLOAT32. INVALID_ARGUMENT names an unknown field.
 kaon_status* kaon_client_register(kaon_client* client, const char* definition_json, kaon_job** job);
 kaon_status* kaon_client_attach(kaon_client* client, const char* name, kaon_job** job);
+// INVALID_ARGUMENT says why no tensor may be on that CUDA device. See kaon_client_options.nccl.
+kaon_status* kaon_client_check_device(const kaon_client* client, int32_t device);
 kaon_status* kaon_client_transfer_totals(const kaon_client* client, kaon_transfer_totals* totals);
 // Cancels running operations and waits for the library's threads. Jobs, workers, steps and futures
 // stay valid, but their calls fail. Do not call it from a callback.
@@ -63,6 +65,10 @@ kaon_status* kaon_job_join(kaon_job* job, uint32_t rank, kaon_worker** worker);
 // the future is ready; an error leaves them undefined.
 kaon_status* kaon_job_pull(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
                            size_t num_tensors, kaon_future** pulled);
+// Does what kaon_job_pull does, to memory of a CUDA device; -1: host memory. Nothing may use the
+// elements until the future is ready, not even a kernel that was queued before.
+kaon_status* kaon_job_pull_to_device(kaon_job* job, uint64_t step, const kaon_tensor* tensors,
+                                     size_t num_tensors, int32_t device, kaon_future** pulled);
 void kaon_job_free(kaon_job* job);
 
 // Loads version 0 of the weights: one fp32 tensor for each parameter, in the order of ids. The
@@ -84,6 +90,12 @@ kaon_status* kaon_step_push(kaon_step* step, const kaon_tensor* gradient, uint32
 // it; the tensors before that one are queued.
 kaon_status* kaon_step_push_all(kaon_step* step, const kaon_tensor* gradients, size_t num_gradients,
                                 uint32_t micro_batch);
+// Does what kaon_step_push_all does, from memory of a CUDA device; -1: host memory. `ready_event`
+// is a cudaEvent_t of the device that all elements are ready after. NULL: they are ready. Keep it
+// as long as the elements. The library waits for it, and for no other work of the device.
+kaon_status* kaon_step_push_on_device(kaon_step* step, const kaon_tensor* gradients,
+                                      size_t num_gradients, uint32_t micro_batch, int32_t device,
+                                      void* ready_event);
 // Declares that every gradient is queued. `options` may be NULL: no loss, and no missing parameter.
 kaon_status* kaon_step_finish(kaon_step* step, const kaon_finish_options* options,
                               kaon_future** decided);

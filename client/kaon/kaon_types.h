@@ -43,8 +43,8 @@ enum { KAON_FLOAT32 = 1, KAON_BFLOAT16 = 2, KAON_FLOAT16 = 3 };
 // Values of kaon_client_options.transport (kaon::Transport).
 enum { KAON_TRANSPORT_AUTO = 0, KAON_TRANSPORT_GRPC = 1, KAON_TRANSPORT_SHM = 2 };
 
-// A parameter's elements in the caller's memory: dense, row-major, in host memory. Each call says
-// how long they must stay valid.
+// A parameter's elements in the caller's memory: dense, row-major. They are in host memory unless a
+// call says otherwise. Each call says how long they must stay valid.
 typedef struct kaon_tensor {
   // Never written by a push or a load.
   void* elements;
@@ -79,6 +79,11 @@ typedef struct kaon_client_options {
   // called. It runs on any thread, must not block and must not call the library.
   void (*on_rewind)(void* argument, uint64_t timeline, uint64_t step);
   void* on_rewind_argument;
+  // Network interface or subnet for NCCL. NULL: from the environment if `endpoints` is NULL, or
+  // else none. "": none.
+  const char* nccl;
+  // Number of the CUDA device that tensors may be on.
+  int32_t nccl_device;
 } kaon_client_options;
 
 // State of a job, as the coordinator says.
@@ -176,6 +181,7 @@ typedef struct kaon_transfer_totals {
   uint64_t shm_refusals;
   uint64_t retries;
   uint64_t infinite_pulled;
+  uint64_t nccl_bytes;
 } kaon_transfer_totals;
 
 #endif  // KAON_CLIENT_KAON_KAON_TYPES_H_

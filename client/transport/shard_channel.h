@@ -70,7 +70,7 @@ struct PullOptions {
   // threads concurrently.
   std::function<void(uint64_t)> on_bytes;
   // Called with a parameter and the number of its 16-bit elements that arrived as infinity; threads
-  // as for on_bytes.
+  // as for on_bytes. Not called for what arrives over NCCL.
   std::function<void(uint32_t parameter_id, uint64_t elements)> on_infinite;
   // Called once, on a thread of the transport: with OK when the targets are complete, or with an
   // error when they are no longer written. DATA_LOSS means a wrong checksum.

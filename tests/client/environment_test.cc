@@ -18,7 +18,7 @@ class EnvironmentTest : public ::testing::Test {
  protected:
   EnvironmentTest() {
     for (const char* name : {"KAON_DIR", "KAON_ENDPOINTS", "KAON_TLS_DIR", "KAON_CA", "KAON_CERT",
-                             "KAON_KEY", "KAON_RANK"}) {
+                             "KAON_KEY", "KAON_RANK", "KAON_NCCL"}) {
       unsetenv(name);
     }
   }
@@ -34,6 +34,13 @@ TEST_F(EnvironmentTest, NamesCoordinatorsAndCertificates) {
   EXPECT_EQ(options->tls.ca, "/tls/ca.crt");
   EXPECT_EQ(options->tls.certificate, "/tls/worker.crt");
   EXPECT_EQ(options->tls.private_key, "/elsewhere.key");
+}
+
+TEST_F(EnvironmentTest, NamesTheNetworkOfNccl) {
+  setenv("KAON_ENDPOINTS", "a:1", 1);
+  EXPECT_EQ(ClientOptions::FromEnvironment()->nccl, "");
+  setenv("KAON_NCCL", "eth1", 1);
+  EXPECT_EQ(ClientOptions::FromEnvironment()->nccl, "eth1");
 }
 
 TEST_F(EnvironmentTest, NamesTheCertificateOfARank) {

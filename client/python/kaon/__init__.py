@@ -16,6 +16,7 @@ import importlib
 from typing import Any
 
 from ._library import library as _library_of
+from ._tensors import OnDevice
 from .client import Client, Job, Norm, Progress, Step, StepRecord, Worker
 from .cluster import LocalCluster, local_cluster
 from .definition import Parameter
@@ -28,10 +29,10 @@ __version__ = "0.1.0"
 
 __all__ = ["AbortedError", "AlreadyExistsError", "CancelledError", "Client", "DataLossError", "DeadlineExceededError",
            "Error", "FailedPreconditionError", "InternalError", "InvalidArgumentError", "Job", "LocalCluster", "Norm",
-           "NotFoundError", "Optimizer", "OutOfRangeError", "Parameter", "PermissionDeniedError", "Progress",
-           "ResourceExhaustedError", "RewoundError", "SkippedStepWarning", "Step", "StepRecord", "UnauthenticatedError",
-           "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "checkpoint", "library_version",
-           "local_cluster"]
+           "NotFoundError", "OnDevice", "Optimizer", "OutOfRangeError", "Parameter", "PermissionDeniedError",
+           "Progress", "ResourceExhaustedError", "RewoundError", "SkippedStepWarning", "Step", "StepRecord",
+           "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError", "Worker", "checkpoint",
+           "library_version", "local_cluster"]
 
 
 _SUBMODULES = ("admin", "migrate", "plot")

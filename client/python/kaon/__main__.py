@@ -15,7 +15,7 @@ from . import Client, Error, __version__, library_version
 from ._library import library
 from .client import environment_tls_dir
 from .cluster import find_programs
-from .errors import NotFoundError, PermissionDeniedError
+from .errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
 
 def _line(what: str, found: str) -> None:
@@ -42,10 +42,19 @@ def _certificates(tls_dir: str) -> None:
         _line("certificate", f"{file}: {(said.stdout or said.stderr).strip().replace('notAfter=', 'until ')}")
 
 
+def _nccl(client: Client) -> None:
+    try:
+        client.check_device(0)
+        _line("nccl", "carries tensors of CUDA device 0 to the shards that have it")
+    except InvalidArgumentError as error:
+        _line("nccl", f"not used: no tensor may be {error}")
+
+
 def _cluster(options: argparse.Namespace) -> None:
     start = time.monotonic()
-    with Client(options.endpoints, tls_dir=options.tls_dir, call_deadline=options.timeout) as client:
+    with Client(options.endpoints, tls_dir=options.tls_dir, call_deadline=options.timeout, nccl=options.nccl) as client:
         _line("cluster", f"answers after {(time.monotonic() - start) * 1000:.0f} ms")
+        _nccl(client)
         if options.job is None:
             start = time.monotonic()
             try:
@@ -144,6 +153,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     doctor.add_argument("--endpoints", help="host:port,... of the coordinators (default: the environment)")
     doctor.add_argument("--tls-dir", help="directory of ca.crt and the worker's certificate")
     doctor.add_argument("--job", help="also the state of this job")
+    doctor.add_argument("--nccl", help="network of NCCL (default: KAON_NCCL, unless --endpoints is set)")
     doctor.add_argument("--timeout", type=float, default=5, help="seconds for the connection (default 5)")
     doctor.set_defaults(run=_doctor)
     _add_migrations(commands)

@@ -26,7 +26,8 @@ class ClientOptions(Structure):
     _fields_ = [("size", c_size_t), ("endpoints", c_char_p), ("tls_ca", c_char_p), ("tls_certificate", c_char_p),
                 ("tls_private_key", c_char_p), ("transport", c_int32), ("lanes", c_uint32),
                 ("call_deadline_ms", c_uint64), ("step_deadline_ms", c_uint64), ("wait_log_interval_ms", c_uint64),
-                ("max_bytes_in_flight", c_uint64), ("on_rewind", RewindFunction), ("on_rewind_argument", c_void_p)]
+                ("max_bytes_in_flight", c_uint64), ("on_rewind", RewindFunction), ("on_rewind_argument", c_void_p),
+                ("nccl", c_char_p), ("nccl_device", c_int32)]
 
 
 class Progress(Structure):
@@ -63,7 +64,8 @@ class StepRecord(Structure):
 
 class TransferTotals(Structure):
     _fields_ = [("size", c_size_t), ("push_bytes", c_uint64), ("pull_bytes", c_uint64), ("shm_bytes", c_uint64),
-                ("shm_refusals", c_uint64), ("retries", c_uint64), ("infinite_pulled", c_uint64)]
+                ("shm_refusals", c_uint64), ("retries", c_uint64), ("infinite_pulled", c_uint64),
+                ("nccl_bytes", c_uint64)]
 
 
 STRUCTS = {"kaon_tensor": Tensor, "kaon_client_options": ClientOptions, "kaon_progress": Progress,
@@ -87,6 +89,7 @@ _FUNCTIONS = {
     "kaon_client_connect": (_STATUS, [POINTER(ClientOptions), _TO_HANDLE]),
     "kaon_client_register": (_STATUS, [_HANDLE, c_char_p, _TO_HANDLE]),
     "kaon_client_attach": (_STATUS, [_HANDLE, c_char_p, _TO_HANDLE]),
+    "kaon_client_check_device": (_STATUS, [_HANDLE, c_int32]),
     "kaon_client_transfer_totals": (_STATUS, [_HANDLE, POINTER(TransferTotals)]),
     "kaon_client_free": (None, [_HANDLE]),
     "kaon_job_description": (_STATUS, [_HANDLE, POINTER(c_void_p)]),
@@ -94,6 +97,7 @@ _FUNCTIONS = {
     "kaon_job_wait_for_weights": (_STATUS, [_HANDLE, c_uint64, POINTER(c_uint64)]),
     "kaon_job_join": (_STATUS, [_HANDLE, c_uint32, _TO_HANDLE]),
     "kaon_job_pull": (_STATUS, [_HANDLE, c_uint64, POINTER(Tensor), c_size_t, _TO_HANDLE]),
+    "kaon_job_pull_to_device": (_STATUS, [_HANDLE, c_uint64, POINTER(Tensor), c_size_t, c_int32, _TO_HANDLE]),
     "kaon_job_free": (None, [_HANDLE]),
     "kaon_worker_load_weights": (_STATUS, [_HANDLE, POINTER(Tensor), c_size_t, _TO_HANDLE]),
     "kaon_worker_begin": (_STATUS, [_HANDLE, POINTER(BeginOptions), _TO_HANDLE]),
@@ -101,6 +105,7 @@ _FUNCTIONS = {
     "kaon_worker_free": (None, [_HANDLE]),
     "kaon_step_push": (_STATUS, [_HANDLE, POINTER(Tensor), c_uint32, _TO_HANDLE]),
     "kaon_step_push_all": (_STATUS, [_HANDLE, POINTER(Tensor), c_size_t, c_uint32]),
+    "kaon_step_push_on_device": (_STATUS, [_HANDLE, POINTER(Tensor), c_size_t, c_uint32, c_int32, c_void_p]),
     "kaon_step_finish": (_STATUS, [_HANDLE, POINTER(FinishOptions), _TO_HANDLE]),
     "kaon_step_free": (None, [_HANDLE]),
     "kaon_future_wait": (c_int32, [_HANDLE, c_int64]),

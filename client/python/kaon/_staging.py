@@ -1,19 +1,25 @@
-"""Host memory that the library reads gradients from and writes weights to. A tensor in host memory is used itself. A
-CUDA tensor has a pinned buffer, and copies run on a stream of their own. No call waits for a whole device.
+"""What the library reads gradients from and writes weights to. A tensor in host memory is used itself, and so is a CUDA
+tensor that the library takes over NCCL. Other CUDA tensors have a pinned buffer each, and copies run on a stream of
+their own. No call waits for a whole device.
 
-    staged = staging.read(key, gradient)       # the copy starts
-    staged.wait(); push(staged.host)           # do not read() the key again before the library is done with it
-    pull(staging.target(key, parameter))
-    staging.write([(key, parameter)])          # later work of the current stream sees the weights
+    staged = staging.read([(key, gradient)])[key]   # the copy starts
+    staged.wait(); push(staged.source)              # do not read() the key again before the library is done with it
+    pull(staging.targets([(key, parameter)])[key])
+    staging.write([(key, parameter)])               # later work of the current stream sees the weights
 
-One thread at a time uses an object. Buffers live as long as the object: they have the size of the parameters.
+One thread at a time uses an object. Buffers live as long as the object: they have the size of their parameters.
 """
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, Dict, Hashable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Hashable, List, Optional, Sequence, Tuple
 
 import torch
+
+from ._tensors import OnDevice
+from .errors import InvalidArgumentError
+
+Items = Sequence[Tuple[Hashable, torch.Tensor]]
 
 
 class Cuda:
@@ -46,17 +52,18 @@ class Cuda:
 
 
 class Staged:
-    """A gradient on its way to host memory."""
+    """A gradient, which may be on its way to host memory."""
 
-    def __init__(self, host: torch.Tensor, event: Optional[Any] = None) -> None:
-        self.host = host
+    def __init__(self, source: Any, event: Optional[Any] = None) -> None:
+        # What to push: a tensor in host memory, or OnDevice.
+        self.source = source
         self._event = event
 
     def is_ready(self) -> bool:
         return self._event is None or self._event.query()
 
     def wait(self) -> None:
-        """Blocks until `host` has the gradient; the GIL is released."""
+        """Blocks until host memory has the gradient; the GIL is released."""
         if self._event is not None:
             self._event.synchronize()
 
@@ -105,7 +112,7 @@ class _DeviceStaging:
         buffer.event.synchronize()
         return buffer.host
 
-    def write(self, tensors: Sequence[Tuple[Hashable, torch.Tensor]]) -> None:
+    def write(self, tensors: Items) -> None:
         current = self._cuda.current_stream(self._device)
         # Kernels that were queued before, such as those of an evaluation, still read the old weights.
         self._stream.wait_stream(current)
@@ -118,15 +125,33 @@ class _DeviceStaging:
         current.wait_stream(self._stream)
 
 
-class HostStaging:
-    """Staging of parameters on any devices."""
+class Staging:
+    """Staging of parameters on any devices. `check_device` is that of the client; without it no CUDA tensor is used
+    itself."""
 
-    def __init__(self, cuda: Optional[Cuda] = None) -> None:
+    def __init__(self, check_device: Optional[Callable[[int], None]] = None, cuda: Optional[Cuda] = None) -> None:
+        self._check_device = check_device
         self._cuda = cuda or Cuda()
         self._devices: Dict[torch.device, _DeviceStaging] = {}
+        # Whether the library takes tensors of a device.
+        self._is_taken: Dict[int, bool] = {}
 
-    def _is_staged(self, tensor: torch.Tensor) -> bool:
-        return tensor.is_cuda
+    def _number_of(self, tensor: torch.Tensor) -> Optional[int]:
+        """Returns the number of the CUDA device that the tensor is on; None: it is in host memory."""
+        return tensor.device.index if tensor.is_cuda else None
+
+    def _is_used_itself(self, tensor: torch.Tensor) -> bool:
+        """Whether the library takes the tensor on its device."""
+        device = self._number_of(tensor)
+        if device is None or self._check_device is None:
+            return False
+        if device not in self._is_taken:
+            try:
+                self._check_device(device)
+                self._is_taken[device] = True
+            except InvalidArgumentError:
+                self._is_taken[device] = False
+        return self._is_taken[device] and tensor.layout is torch.strided and tensor.is_contiguous()
 
     def _of(self, tensor: torch.Tensor) -> _DeviceStaging:
         staging = self._devices.get(tensor.device)
@@ -134,19 +159,53 @@ class HostStaging:
             staging = self._devices[tensor.device] = _DeviceStaging(self._cuda, tensor.device)
         return staging
 
-    def read(self, key: Hashable, tensor: torch.Tensor) -> Staged:
-        """Starts to copy a gradient, after the work that the current stream has now."""
-        return self._of(tensor).read(key, tensor) if self._is_staged(tensor) else Staged(tensor)
+    def _event_of(self, device: torch.device) -> Any:
+        """Returns an event after the work that the current stream has now."""
+        event = self._cuda.new_event()
+        event.record(self._cuda.current_stream(device))
+        return event
 
-    def target(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns where to pull the weights of a parameter to; call write() afterwards."""
-        return self._of(tensor).target(key, tensor) if self._is_staged(tensor) else tensor
+    def read(self, gradients: Items) -> Dict[Hashable, Staged]:
+        """Starts to copy gradients, after the work that the current stream has now. The library reads others after an
+        event of that stream."""
+        staged: Dict[Hashable, Staged] = {}
+        events: Dict[torch.device, Any] = {}
+        for key, gradient in gradients:
+            device = self._number_of(gradient)
+            if device is None:
+                staged[key] = Staged(gradient)
+            elif self._is_used_itself(gradient):
+                if gradient.device not in events:
+                    events[gradient.device] = self._event_of(gradient.device)
+                staged[key] = Staged(OnDevice(gradient.detach(), device, events[gradient.device]))
+            else:
+                staged[key] = self._of(gradient).read(key, gradient)
+        return staged
 
-    def write(self, tensors: Sequence[Tuple[Hashable, torch.Tensor]]) -> None:
+    def targets(self, parameters: Items) -> Dict[Hashable, Any]:
+        """Returns where to pull the weights to, tensors in host memory or OnDevice; call write() afterwards. Waits
+        until the current stream no longer uses a parameter that the library writes itself."""
+        targets: Dict[Hashable, Any] = {}
+        written = set()
+        for key, tensor in parameters:
+            device = self._number_of(tensor)
+            if device is None:
+                targets[key] = tensor
+            elif self._is_used_itself(tensor):
+                written.add(tensor.device)
+                targets[key] = OnDevice(tensor.detach(), device)
+            else:
+                targets[key] = self._of(tensor).target(key, tensor)
+        for place in written:
+            # Kernels that were queued before, such as those of an evaluation, still read the old weights.
+            self._event_of(place).synchronize()
+        return targets
+
+    def write(self, parameters: Items) -> None:
         """Queues the copies of pulled weights to their parameters. The current stream waits for them, not the host."""
         by_device: Dict[torch.device, List[Tuple[Hashable, torch.Tensor]]] = {}
-        for key, tensor in tensors:
-            if self._is_staged(tensor):
+        for key, tensor in parameters:
+            if self._number_of(tensor) is not None and not self._is_used_itself(tensor):
                 by_device.setdefault(tensor.device, []).append((key, tensor))
         for items in by_device.values():
             self._of(items[0][1]).write(items)

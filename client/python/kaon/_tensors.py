@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from ._library import PACKED_TENSOR, Tensor
 from .errors import InvalidArgumentError
@@ -85,10 +85,40 @@ def _dense_copy(array: Any) -> Any:
 
 # What the library reads or writes: address, number of elements, dtype, parameter id.
 View = Tuple[int, int, int, int]
+# Number of a device, -1 for host memory, and the cudaEvent_t that a gradient there is ready after.
+Place = Tuple[int, Optional[int]]
+_HOST: Place = (-1, None)
+
+
+class OnDevice:
+    """A dense tensor of torch in memory of a CUDA device, for a client with `nccl`. The library reads a gradient after
+    `event`, a recorded torch.cuda.Event; None: it is ready. When weights are pulled into a tensor, no kernel that was
+    queued before may still use it."""
+
+    __slots__ = ("tensor", "event", "place")
+
+    def __init__(self, tensor: Any, device: int, event: Any = None) -> None:
+        self.tensor = tensor
+        # The library asks for the event until the step ends.
+        self.event = event
+        self.place: Place = (device, None if event is None else event.cuda_event)
+
+    def view(self, parameter: Any) -> View:
+        check_shape(parameter.name, self.tensor, parameter.shape)
+        if not self.tensor.is_contiguous():
+            raise InvalidArgumentError(f"parameter {parameter.name}: the tensor on device {self.place[0]} has strides, "
+                                       "expecting dense elements: call contiguous()")
+        return self.tensor.data_ptr(), parameter.num_elements, dtype_of(parameter.name, self.tensor), parameter.id
+
+
+def place_of(array: Any) -> Place:
+    return array.place if isinstance(array, OnDevice) else _HOST
 
 
 def to_read(parameter: Any, array: Any) -> Tuple[View, Any]:
     """Returns the view of an array to send, and the owner of its memory: the array, or a dense copy of it."""
+    if isinstance(array, OnDevice):
+        return array.view(parameter), array
     array = _as_array(array)
     check_shape(parameter.name, array, parameter.shape)
     dtype = dtype_of(parameter.name, array)
@@ -102,6 +132,8 @@ def to_read(parameter: Any, array: Any) -> Tuple[View, Any]:
 def to_write(parameter: Any, array: Any) -> Tuple[View, Any, bool]:
     """Returns the view of an array to receive, the owner of its memory, and whether that is a copy whose elements
     write_back must put into the array."""
+    if isinstance(array, OnDevice):
+        return array.view(parameter), array, False
     check_shape(parameter.name, array, parameter.shape)
     dtype = dtype_of(parameter.name, array)
     if not is_torch(array) and not array.flags.writeable:

@@ -30,7 +30,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 from . import _handles, _library
 from ._handles import Future, Handle, call, interruptible, new_handle
 from ._library import library
-from ._tensors import View, pack, to_float32, to_read, to_write, write_back
+from ._tensors import Place, View, pack, place_of, to_float32, to_read, to_write, write_back
 from .definition import Parameter, Shapes, definition_json
 from .errors import CancelledError, DeadlineExceededError, Error, InvalidArgumentError, UnavailableError
 
@@ -146,6 +146,11 @@ def _answer(ask: Callable[[], Any]) -> Any:
         raise UnavailableError(error.message) from None
 
 
+def check_transport(transport: str) -> None:
+    if transport not in _TRANSPORTS:
+        raise InvalidArgumentError(f"transport is {transport!r}, expecting {', '.join(_TRANSPORTS)}")
+
+
 class _Joins:
     """The joins of one rank by this process. An interrupted one goes on in the library until its deadline. So the next
     one waits for it, and would otherwise lose the rank to it."""
@@ -177,6 +182,8 @@ class Client:
 
     `endpoints`: host:port of every coordinator, a list or separated by commas. `tls_dir`: directory of ca.crt and the
     worker's certificate; `rank` chooses worker-RANK.crt in it, as KAON_RANK does. `transport`: auto, grpc or shm.
+    `nccl`: network interface or subnet for NCCL, which carries tensors of the CUDA device `nccl_device` (OnDevice).
+    Without endpoints KAON_NCCL is the default. It needs transport auto.
     Deadlines are in seconds; 0 is the library's default. `on_rewind(timeline, step)` is called on any thread when the
     job went back to a checkpoint; it must not block, and must not call the library.
 
@@ -187,16 +194,20 @@ class Client:
 
     def __init__(self, endpoints: Union[None, str, Sequence[str]] = None, *, tls_dir: Optional[str] = None,
                  rank: int = 0, transport: str = "auto", lanes: int = 0, call_deadline: float = 0,
-                 step_deadline: float = 0, on_rewind: Optional[Callable[[int, int], None]] = None) -> None:
+                 step_deadline: float = 0, on_rewind: Optional[Callable[[int, int], None]] = None,
+                 nccl: Optional[str] = None, nccl_device: int = 0) -> None:
         if endpoints is None and default_clusters:
             endpoints = default_clusters[-1].endpoints
             tls_dir = tls_dir or default_clusters[-1].tls_dir
-        if transport not in _TRANSPORTS:
-            raise InvalidArgumentError(f"transport is {transport!r}, expecting {', '.join(_TRANSPORTS)}")
+        check_transport(transport)
+        if transport != "auto":
+            # Not that of the environment either.
+            nccl = ""
         options = _library.ClientOptions(size=ctypes.sizeof(_library.ClientOptions), lanes=lanes,
                                          transport=_TRANSPORTS[transport],
                                          call_deadline_ms=math.ceil(call_deadline * 1000),
-                                         step_deadline_ms=math.ceil(step_deadline * 1000))
+                                         step_deadline_ms=math.ceil(step_deadline * 1000),
+                                         nccl=None if nccl is None else nccl.encode(), nccl_device=nccl_device)
         if endpoints is not None:
             endpoints = endpoints if isinstance(endpoints, str) else ",".join(endpoints)
             options.endpoints = endpoints.encode()
@@ -235,6 +246,11 @@ class Client:
     def attach(self, name: str) -> "Job":
         """Attaches to a registered job. NotFoundError if no job has that name."""
         return Job(self, _answer(lambda: new_handle("job", "kaon_client_attach", self._handle, name.encode())))
+
+    def check_device(self, device: int) -> None:
+        """InvalidArgumentError says why no tensor may be on that CUDA device. It does not ask the shards: a step passes
+        the tensors to those without NCCL through host memory."""
+        call("kaon_client_check_device", self._handle, device)
 
     def transfer_totals(self) -> Dict[str, int]:
         """Returns what was sent and received since the connect: bytes, retries and so on (client/kaon/client.h)."""
@@ -379,12 +395,13 @@ class Job:
 
     def start_pull(self, step: int, weights: Mapping[str, Any]) -> Callable[[], None]:
         """As pull, but returns at once; call what it returns to wait for the weights."""
-        by_dtype: Dict[int, List[View]] = {}
+        # By device and dtype.
+        pulls: Dict[Tuple[int, int], List[View]] = {}
         kept, copies = [], []
         for name, array in weights.items():
             view, owner, is_copy = to_write(self.parameter(name), array)
             # The third is the dtype.
-            by_dtype.setdefault(view[2], []).append(view)
+            pulls.setdefault((place_of(array)[0], view[2]), []).append(view)
             kept.append(owner)
             if is_copy:
                 copies.append((array, owner))
@@ -395,10 +412,10 @@ class Job:
             for future in futures:
                 future.end()
         try:
-            for views in by_dtype.values():
+            for (device, _), views in pulls.items():
                 raw = pack(views)
                 futures.append(Future((kept, raw)))
-                futures[-1].fill("kaon_job_pull", self._handle, step, raw, len(raw))
+                futures[-1].fill("kaon_job_pull_to_device", self._handle, step, raw, len(raw), device)
         except BaseException:
             end()
             raise
@@ -504,17 +521,19 @@ class Step:
         """Queues gradients by name, as push does, in less time. If one is refused, others may be queued: close the
         step."""
         job = self._worker.job
-        views, owners = [], []
+        owners = []
+        by_place: Dict[Place, List[View]] = {}
         for name, gradient in gradients.items():
             view, owner = to_read(job.parameter(name), gradient)
-            views.append(view)
+            by_place.setdefault(place_of(owner), []).append(view)
             owners.append(owner)
-        raw = pack(views)
         with self._lock:
             self._kept.append(owners)
-        call("kaon_step_push_all", self._handle, raw, len(raw), micro_batch)
-        with self._lock:
-            self._pushed.update(view[3] for view in views)
+        for place, views in by_place.items():
+            raw = pack(views)
+            call("kaon_step_push_on_device", self._handle, raw, len(raw), micro_batch, *place)
+            with self._lock:
+                self._pushed.update(view[3] for view in views)
 
     def finish(self, *, loss: Optional[float] = None) -> StepRecord:
         """Waits for the decision. Parameters that were not pushed have no gradient in this step. Errors:

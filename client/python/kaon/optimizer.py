@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 
-from ._staging import HostStaging, Staged
+from ._staging import Staged, Staging
 from ._tensors import WIRE_NAMES, dtype_of
-from .client import Client, Step, StepRecord, Traceparent
+from .client import Client, Step, StepRecord, Traceparent, check_transport
 from .errors import (Error, FailedPreconditionError, InvalidArgumentError, RewoundError, SkippedStepWarning,
                      UnimplementedError)
 
@@ -59,8 +59,10 @@ class Optimizer(torch.optim.Optimizer):
     the shards step with the changed value. `rank` and `world_size` are RANK and WORLD_SIZE of torch.distributed, or 0
     and 1. step() sends the gradients. With `overlap` the last of `micro_batches` backward passes sends each one as soon
     as it is ready. Then they must not be changed through .data or numpy afterwards, which nobody notices; after other
-    changes, such as clip_grad_norm_, step() sends all again. CUDA tensors are copied through pinned host memory of the
-    model's size, on a stream of its own; `overlap` starts these copies in backward.
+    changes, such as clip_grad_norm_, step() sends all again.
+    `transport` auto: if the client has `nccl`, CUDA tensors go over NCCL, and the weights come back to the parameters.
+    Otherwise, and with grpc, they are copied through pinned host memory of the model's size, on a stream of its own;
+    `overlap` starts these copies in backward.
     `traceparent`, which is also an attribute, is as in Worker.begin. A function is called when the step begins: in
     step(), or with `overlap` in backward, perhaps on a thread of autograd.
 
@@ -72,7 +74,7 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, named_parameters: NamedParameters, job: str, *, preset: Optional[str] = None,
                  lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
                  rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
-                 overlap: bool = False, traceparent: Traceparent = None,
+                 overlap: bool = False, traceparent: Traceparent = None, transport: str = "auto",
                  client: Optional[Client] = None, endpoints: Any = None, tls_dir: Optional[str] = None,
                  connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
                  **fields: Any) -> None:
@@ -86,7 +88,13 @@ class Optimizer(torch.optim.Optimizer):
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
         self._owns_client = client is None
-        self.client = client or Client(endpoints, tls_dir=tls_dir, rank=rank, **(connection or {}))
+        check_transport(transport)
+        devices = [parameter.device.index for _, parameter in self._trained if parameter.is_cuda]
+        # A client with NCCL pushes from host memory over one connection, and not over shared memory.
+        nccl = {"nccl_device": devices[0]} if devices else {"nccl": ""}
+        self.client = client or Client(endpoints, tls_dir=tls_dir, rank=rank, **{
+            "transport": transport, **nccl, **(connection or {})})
+        self._staging = Staging(self.client.check_device if transport == "auto" else None)
         specs = [{"name": name, "shape": list(parameter.shape), "dtype": WIRE_NAMES[dtype_of(name, parameter)]}
                  for name, parameter in self._trained]
         if preset is None and not fields.get("groups"):
@@ -129,7 +137,6 @@ class Optimizer(torch.optim.Optimizer):
         self._lock = threading.RLock()
         self._open: Optional[Step] = None
         self._begun_with: Any = None
-        self._staging = HostStaging()
         # Gradients that are copied to host memory for the open step and not sent yet, by index, oldest first.
         self._staged: Dict[int, Staged] = {}
         # (gradient, its version) that the open step sends, by index.
@@ -183,28 +190,26 @@ class Optimizer(torch.optim.Optimizer):
         if self._open is None:
             self._begun_with = self._options()
             self._open = self.worker.begin(self.applied_step + 1, traceparent=self.traceparent, **self._begun_with)
-        for index in indices:
-            gradient = self._trained[index][1].grad
-            assert gradient is not None
-            self._staged[index] = self._staging.read(index, gradient)
-            self._pushed[index] = (gradient, gradient._version)
+        gradients = [(index, self._trained[index][1].grad) for index in indices]
+        self._staged.update(self._staging.read(gradients))
+        self._pushed.update({index: (gradient, gradient._version) for index, gradient in gradients})
         self._send()
 
     def _send(self, wait: bool = False) -> None:
         """Sends the gradients whose copies are complete, in the order of their copies; with `wait` all of them."""
         while self._staged:
-            complete: Dict[int, torch.Tensor] = {}
+            complete: Dict[int, Any] = {}
             for index, staged in self._staged.items():
                 if not staged.is_ready():
                     # Those before need not wait for this one.
                     if complete or not wait:
                         break
                     staged.wait()
-                complete[index] = staged.host
+                complete[index] = staged.source
             if not complete:
                 return
             assert self._open is not None
-            self._open.push_all({self._trained[index][0]: host for index, host in complete.items()})
+            self._open.push_all({self._trained[index][0]: source for index, source in complete.items()})
             for index in complete:
                 del self._staged[index]
 
@@ -319,9 +324,11 @@ class Optimizer(torch.optim.Optimizer):
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
     def _read(self, step: int) -> None:
-        self.job.pull(step, {name: self._staging.target(index, parameter)
-                             for index, (name, parameter) in enumerate(self._trained)})
-        self._staging.write([(index, parameter) for index, (_, parameter) in enumerate(self._trained)])
+        # The keys of read(): gradient and weights share a buffer.
+        parameters = [(index, parameter) for index, (_, parameter) in enumerate(self._trained)]
+        targets = self._staging.targets(parameters)
+        self.job.pull(step, {self._trained[index][0]: target for index, target in targets.items()})
+        self._staging.write(parameters)
         self._is_unpulled = False
         # As other optimizers' steps do: autograd refuses a backward pass through older weights.
         increment_version = getattr(torch.autograd.graph, "increment_version", None)

@@ -27,6 +27,8 @@ int main(void) {
   FIELD(kaon_client_options, max_bytes_in_flight);
   FIELD(kaon_client_options, on_rewind);
   FIELD(kaon_client_options, on_rewind_argument);
+  FIELD(kaon_client_options, nccl);
+  FIELD(kaon_client_options, nccl_device);
   STRUCT(kaon_progress);
   FIELD(kaon_progress, size);
   FIELD(kaon_progress, timeline);
@@ -80,5 +82,6 @@ int main(void) {
   FIELD(kaon_transfer_totals, shm_refusals);
   FIELD(kaon_transfer_totals, retries);
   FIELD(kaon_transfer_totals, infinite_pulled);
+  FIELD(kaon_transfer_totals, nccl_bytes);
   return 0;
 }

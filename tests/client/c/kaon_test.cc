@@ -243,6 +243,29 @@ TEST_F(KaonTest, PushesAllTensorsUntilOneIsRefused) {
   kaon_step_free(step);
 }
 
+TEST_F(KaonTest, SaysWhyNoTensorMayBeOnADevice) {
+  Attach();
+  EXPECT_EQ(TextOf(kaon_client_check_device(client_, -1)), "0 ");
+  const std::string why = "on device 0, expecting host memory: ClientOptions::nccl is empty";
+  EXPECT_EQ(TextOf(kaon_client_check_device(client_, 0)), "3 " + why);
+  kaon_step* step = Begin(1);
+  EXPECT_EQ(TextOf(kaon_step_push_on_device(step, &weights_, 1, 0, 0, nullptr)),
+            "3 parameter w: elements are " + why);
+  // Nothing was queued.
+  EXPECT_EQ(TextOf(kaon_step_push_on_device(step, &weights_, 1, 0, -1, nullptr)), "0 ");
+  kaon_step_free(step);
+  kaon_future* pulled = nullptr;
+  ASSERT_EQ(TextOf(kaon_job_pull_to_device(job_, 0, &weights_, 1, 0, &pulled)), "0 ");
+  EXPECT_EQ(TextOf(kaon_future_result(pulled, nullptr)), "3 parameter w: " + why);
+  kaon_future_free(pulled);
+
+  options_.nccl = "no-such-interface";
+  kaon_client* other = nullptr;
+  ASSERT_EQ(TextOf(kaon_client_connect(&options_, &other)), "0 ");
+  EXPECT_THAT(TextOf(kaon_client_check_device(other, 0)), HasSubstr("no-such-interface"));
+  kaon_client_free(other);
+}
+
 // Waits for another rank, so that there is no result before the fork.
 TEST_F(KaonTest, AFutureHasNoResultInAForkedChild) {
   AttachWithTwoRanks();

@@ -143,6 +143,7 @@ class DoctorTest(unittest.TestCase):
                      r"programs +local clusters by .*local_cluster.sh",
                      r"certificate +.*/ca.crt: until .*", r"certificate +.*/worker.crt: until .*",
                      r"cluster +answers after \d+ ms",
+                     r"nccl +not used: no tensor may be on device 0, .*nccl is empty",
                      r"job +admin: step \d+, timeline \d+, 2 parameters; a round trip takes [\d.]+ ms"):
             self.assertRegex(done.stdout, f"(?m)^{line}")
         self.assertLess(len(done.stdout.splitlines()), 25)
@@ -159,6 +160,8 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stdout, r"(?m)^certificate +.*until .*")
         self.assertRegex(done.stdout, r"(?m)^cluster +FAILED: UnavailableError: .*127.0.0.1:1: UNAVAILABLE: .*refused")
+        done = self.doctor("--endpoints", cluster.endpoints, "--tls-dir", cluster.tls_dir, "--nccl", "nowhere")
+        self.assertRegex(done.stdout, "(?m)^nccl +not used: .*nowhere")
         done = self.doctor("--endpoints", cluster.endpoints, "--tls-dir", "/nowhere")
         self.assertRegex(done.stdout, r"(?m)^cluster +FAILED: NotFoundError: .*/nowhere/ca.crt")
 

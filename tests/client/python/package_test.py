@@ -389,14 +389,14 @@ class InterruptedCallTest(StandInTest):
 
     def test_a_future_that_another_thread_closes_while_it_is_ended_has_ended(self):
         future = _handles.Future(object())
-        future.fill("kaon_job_pull", None)
+        future.fill("kaon_job_pull_to_device", None)
         with mock.patch.object(future, "ready", side_effect=kaon.FailedPreconditionError("the future is closed")):
             future.end()
         self.assertIsNone(future.kept)
 
     def test_ctrl_c_in_pull_and_load_weights_ends_them(self):
         worker = self.worker()
-        for function, call in (("job_pull", lambda: worker.job.pull(1)),
+        for function, call in (("job_pull_to_device", lambda: worker.job.pull(1)),
                                ("worker_load_weights", lambda: worker.load_weights({"w": numpy.zeros(3)}))):
             self.library.interrupted, self.library.is_ready = function, False
             with self.assertRaises(KeyboardInterrupt):
@@ -426,21 +426,22 @@ class FailedPullTest(StandInTest):
         finish = self.start_pull()
         with mock.patch.object(_handles.Future, "result", fail), self.assertRaises(kaon.NotFoundError):
             finish()
-        self.assertEqual(self.calls_of("job_pull"), ["job_pull", "job_pull", "cancel", "wait"])
+        self.assertEqual(self.calls_of("job_pull_to_device"),
+                         ["job_pull_to_device", "job_pull_to_device", "cancel", "wait"])
 
     def test_an_error_of_the_second_call_ends_the_first(self):
-        real = self.library.kaon_job_pull
+        real = self.library.kaon_job_pull_to_device
 
         def pull(*arguments):
-            if "job_pull" in self.library.calls:
+            if "job_pull_to_device" in self.library.calls:
                 raise kaon.NotFoundError("no such version")
             real(*arguments)
-        self.library.kaon_job_pull = pull
+        self.library.kaon_job_pull_to_device = pull
         try:
             self.start_pull()
         except kaon.NotFoundError:
             # The futures are still in the traceback, so nothing has dropped them.
-            self.assertEqual(self.calls_of("job_pull"), ["job_pull", "cancel", "wait"])
+            self.assertEqual(self.calls_of("job_pull_to_device"), ["job_pull_to_device", "cancel", "wait"])
         else:
             self.fail("no error")
 
@@ -477,7 +478,7 @@ class DroppedHandleTest(StandInTest):
         cycle.append(cycle)
         del finish, cycle
         self.check_on_rewind_leaves_to_another_thread("future_free")
-        self.assertEqual(self.calls_of("job_pull"), ["job_pull", "cancel", "wait", "future_free"])
+        self.assertEqual(self.calls_of("job_pull_to_device"), ["job_pull_to_device", "cancel", "wait", "future_free"])
 
     def test_a_finished_step_that_is_collected_keeps_its_memory_until_it_has_ended(self):
         step = self.step()
