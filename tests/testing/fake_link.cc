@@ -20,6 +20,7 @@ class FakeFabric::Link : public DeviceLink {
   std::string name() const override { return absl::StrCat("a fake of device ", device_); }
   int device() const override { return device_; }
 
+  std::string memory_tier() const override { return absl::StrCat("fabric:", device_); }
   absl::StatusOr<Region> Allocate(uint64_t bytes) override {
     MutexLock lock(fabric_->mu_);
     if (!fabric_->faults_.memory.ok()) return fabric_->faults_.memory;

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,20 @@ constexpr int kPoison = 0xff;
 // The CPU's accumulation, whose sum is destroyed where its contents become undefined.
 class FakeAccumulation final : public kernels::Accumulation {
  public:
-  FakeAccumulation(std::unique_ptr<kernels::Accumulation> cpu, absl::Span<std::byte> sum)
-      : cpu_(std::move(cpu)), sum_(sum) {}
+  using Behind = std::function<kernels::ConstRegion(kernels::ConstRegion region)>;
+  FakeAccumulation(std::unique_ptr<kernels::Accumulation> cpu, absl::Span<std::byte> sum,
+                   Behind behind)
+      : cpu_(std::move(cpu)), sum_(sum), behind_(std::move(behind)) {}
 
   void Begin() override {
     std::memset(sum_.data(), kPoison, sum_.size());
     cpu_->Begin();
   }
-  void Fold(const kernels::GradientChunk& chunk) override { cpu_->Fold(chunk); }
+  void Fold(const kernels::GradientChunk& chunk) override {
+    kernels::GradientChunk folded = chunk;
+    if (!chunk.memory.empty()) folded.memory = behind_(chunk.memory);
+    cpu_->Fold(folded);
+  }
   void SetZero() override { cpu_->SetZero(); }
   kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars) override {
     return cpu_->FinishMean(scalars);
@@ -38,6 +45,7 @@ class FakeAccumulation final : public kernels::Accumulation {
  private:
   const std::unique_ptr<kernels::Accumulation> cpu_;
   const absl::Span<std::byte> sum_;
+  const Behind behind_;
 };
 
 }  // namespace
@@ -111,6 +119,11 @@ void FakeDeviceBackend::RoundOut(kernels::ConstRegion floats, kernels::DType dty
   ForwardingBackend::RoundOut(Behind(floats), dtype, to);
 }
 
+void FakeDeviceBackend::Round(kernels::ConstRegion floats, kernels::DType dtype,
+                              kernels::Region to) {
+  ForwardingBackend::Round(Behind(floats), dtype, Behind(to));
+}
+
 uint64_t FakeDeviceBackend::Digest(uint32_t parameter_id, uint32_t slot,
                                    kernels::ConstRegion bytes) {
   return ForwardingBackend::Digest(parameter_id, slot, Behind(bytes));
@@ -122,7 +135,9 @@ uint32_t FakeDeviceBackend::LargestMagnitude(kernels::ConstRegion floats) {
 
 std::unique_ptr<kernels::Accumulation> FakeDeviceBackend::Accumulate(kernels::Region sum) {
   const kernels::Region host = Behind(sum);
-  return std::make_unique<FakeAccumulation>(ForwardingBackend::Accumulate(host), host.host_bytes());
+  return std::make_unique<FakeAccumulation>(
+      ForwardingBackend::Accumulate(host), host.host_bytes(),
+      [this](kernels::ConstRegion region) { return Behind(region); });
 }
 
 void FakeDeviceBackend::RunUpdates(absl::Span<kernels::Update> updates) {

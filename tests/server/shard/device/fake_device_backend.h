@@ -38,6 +38,7 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
   void CopyOut(kernels::ConstRegion from, absl::Span<std::byte> to) override;
   void Copy(kernels::ConstRegion from, kernels::Region to) override;
   void RoundOut(kernels::ConstRegion floats, kernels::DType dtype, std::byte* to) override;
+  void Round(kernels::ConstRegion floats, kernels::DType dtype, kernels::Region to) override;
   uint64_t Digest(uint32_t parameter_id, uint32_t slot, kernels::ConstRegion bytes) override;
   uint32_t LargestMagnitude(kernels::ConstRegion floats) override;
   std::unique_ptr<kernels::Accumulation> Accumulate(kernels::Region sum) override;
