@@ -109,6 +109,8 @@ void FakeDeviceBackend::CopyIn(absl::Span<const std::byte> from, kernels::Region
 
 void FakeDeviceBackend::CopyOut(kernels::ConstRegion from, absl::Span<std::byte> to) {
   ForwardingBackend::CopyOut(Behind(from), to);
+  MutexLock lock(mu_);
+  ++copies_out_;
 }
 
 void FakeDeviceBackend::Copy(kernels::ConstRegion from, kernels::Region to) {
@@ -163,6 +165,11 @@ void FakeDeviceBackend::SetFull(bool full) {
 uint64_t FakeDeviceBackend::staging_bytes() const {
   MutexLock lock(mu_);
   return staging_bytes_;
+}
+
+uint64_t FakeDeviceBackend::copies_out() const {
+  MutexLock lock(mu_);
+  return copies_out_;
 }
 
 }  // namespace kaon::shard
