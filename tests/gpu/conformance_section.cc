@@ -234,6 +234,12 @@ void CheckMemory(const Machine& machine, int64_t n, Results& results) {
     machine.cuda.RoundOut(there.region(), dtype, rounded[0].data());
     machine.cpu.RoundOut(here.region(), dtype, rounded[1].data());
     if (!SameBytes(rounded[0], rounded[1])) differences += absl::StrCat(" ", NameOf(dtype));
+    const Tensor in_memory(machine.cuda, std::vector<std::byte>(rounded[1].size()));
+    machine.cuda.Round(there.region(), dtype, in_memory.region());
+    in_memory.Read(absl::MakeSpan(rounded[0]));
+    if (!SameBytes(rounded[0], rounded[1])) {
+      differences += absl::StrCat(" ", NameOf(dtype), " in memory");
+    }
   }
   results.Check(absl::StrCat("backend memory ", n), differences.empty(),
                 "different:" + differences);

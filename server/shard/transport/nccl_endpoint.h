@@ -76,8 +76,8 @@ class NcclEndpoint {
   // Called at most once, on the endpoint's thread, without a lock held.
   using Take = std::function<absl::Status(kernels::ConstRegion payload)>;
   using Write = absl::FunctionRef<absl::Status(kernels::Region to)>;
-  // Called once, as Take and after it, when the slot is free: Take's status, OK for what has left,
-  // or UNAVAILABLE: the digest differs, or the session is over.
+  // Called once, as Take and after it, when the slot is free. The status is Take's, OK for what has
+  // left, or UNAVAILABLE: the digest differs, or the session is over.
   using Done = std::function<void(const absl::Status&)>;
 
   // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.

@@ -127,7 +127,7 @@ TEST_P(BackendConformanceTest, NoBitDependsOnTheSlicesOfAChunk) {
   }
 }
 
-// At any alignment. The caller may change the memory once Fold returns.
+// The memory has any alignment. The caller may change it once Fold returns.
 TEST_P(BackendConformanceTest, AChunkInMemoryFoldsAsItsBytesDo) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const size_t n : {size_t{1}, size_t{1003}, (size_t{1} << 20) / SizeOf(dtype) + 517}) {

@@ -163,7 +163,7 @@ class NcclEndpointTest : public testing::Test {
 
   const std::shared_ptr<kernels::FakeFabric> fabric_ = std::make_shared<kernels::FakeFabric>();
   std::unique_ptr<NcclEndpoint> endpoint_;
-  // Where the last payload of a Send was written.
+  // Space that the last Send wrote its payload to.
   kernels::Space written_to_ = kernels::Space::kHost;
 };
 

@@ -57,7 +57,7 @@ TEST_F(NcclSlotsTest, ASlotIsNotFreeBeforeItIsTaken) {
     return Receive(opened->session(), 2, 60, 0, none);
   };
   ASSERT_TRUE(endpoint_->Receive({"gpt2", 0}, announced, take, arrival.Done()).ok());
-  // What the taker says ends the transfer.
+  // The status of `take` ends the transfer.
   EXPECT_EQ(arrival.Await(),
             absl::ResourceExhaustedError("NCCL session 1: all 1 slots are in use"));
   Arrival next;
