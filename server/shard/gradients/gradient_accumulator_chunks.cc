@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
 #include "kernels/nccl/device_link.h"
@@ -35,8 +36,9 @@ absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
                                     *view.chunk,
                                     on_device ? HeaderBytes(*view.chunk) : BytesOf(view.payload)));
   }
+  if (on_device) return absl::OkStatus();
   for (const proto::ChunkView& view : chunks) {
-    if (!on_device) KAON_RETURN_IF_ERROR(proto::VerifyChecksum(*view.chunk, view.payload));
+    KAON_RETURN_IF_ERROR(proto::VerifyChecksum(*view.chunk, view.payload));
   }
   return absl::OkStatus();
 }
