@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "kernels/reduce/grad_norm.h"
+#include "kernels/region.h"
 
 namespace kaon::kernels {
 
@@ -42,8 +43,8 @@ struct FoldFacts {
 // Block size of the sum of squares of a chunk, in elements.
 inline constexpr int64_t kFoldBlockElements = 1024;
 
-// One chunk of a gradient g, as received: the fp32 values of the bytes of `slices`, in order.
-// A slice may end inside an element.
+// One chunk of a gradient g, as received: the fp32 values of the bytes of `slices`, in order, or of
+// `memory`. A slice may end inside an element.
 struct GradientChunk {
   DType dtype = DType::kFloat32;
   absl::Span<const absl::Span<const std::byte>> slices;
@@ -54,6 +55,8 @@ struct GradientChunk {
   float weight = 1;
   // True for the first addition to these elements: their old values are not read.
   bool first = false;
+  // The chunk in the backend's space, at any alignment and whole elements; `slices` are empty then.
+  ConstRegion memory = {};
 };
 
 class Accumulation {
@@ -63,7 +66,7 @@ class Accumulation {
   // Forgets the facts of all contributions. The sum's contents are undefined until it is written.
   virtual void Begin() = 0;
   // Folds a chunk:  sum[i] <- first ? weight * g[i] : fma(weight, g[i], sum[i])
-  // The slices may be reused once it returns.
+  // The slices, and the memory, may be reused once it returns.
   virtual void Fold(const GradientChunk& chunk) = 0;
   // Sets the whole sum to zero.
   virtual void SetZero() = 0;

@@ -6,6 +6,8 @@
 #ifndef KAON_KERNELS_BACKEND_H_
 #define KAON_KERNELS_BACKEND_H_
 
+#include <glog/logging.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,6 +62,11 @@ class Backend {
   virtual void Copy(ConstRegion from, Region to) = 0;
   // Writes the fp32 values of `floats` to host memory, rounded to `dtype`.
   virtual void RoundOut(ConstRegion floats, DType dtype, std::byte* to) = 0;
+  // Same to the backend's space; `to` is aligned for `dtype`.
+  virtual void Round(ConstRegion floats, DType dtype, Region to) {
+    CHECK_EQ(to.size(), floats.num_floats() * SizeOf(dtype));
+    RoundOut(floats, dtype, to.host_bytes().data());
+  }
   // Returns the digest by kernels/reduce/digest.h of all bytes, as slot `slot` of a parameter.
   virtual uint64_t Digest(uint32_t parameter_id, uint32_t slot, ConstRegion bytes) = 0;
   // Returns the bits of the largest magnitude of the fp32 values.
@@ -147,7 +154,7 @@ std::string ChosenIsa();
 // Interface version. A plugin exports extern "C" int kaon_backend_version() and
 // extern "C" Backend* kaon_create_backend(const BackendOptions*, std::string* error).
 // The second returns null with an error that says why.
-inline constexpr int kBackendVersion = 12;
+inline constexpr int kBackendVersion = 13;
 
 }  // namespace kaon::kernels
 

@@ -73,35 +73,40 @@ void CudaAccumulation::ReserveFacts(uint32_t last) {
 void CudaAccumulation::Fold(const GradientChunk& chunk) {
   const uint64_t element_bytes = SizeOf(chunk.dtype);
   SliceReader reader(chunk.slices);
-  const uint64_t num_elements = reader.left() / element_bytes;
+  const bool is_there = !chunk.memory.empty();
+  CHECK(!is_there || chunk.memory.space() == Space::kDevice) << "a chunk is in host memory";
+  const uint64_t num_elements = (is_there ? chunk.memory.size() : reader.left()) / element_bytes;
   CHECK(chunk.offset <= sum_.num_floats() && num_elements <= sum_.num_floats() - chunk.offset)
       << "elements " << chunk.offset << " .. " << chunk.offset + num_elements << " of "
       << sum_.num_floats();
   ReserveFacts(chunk.contribution);
   auto* const facts = reinterpret_cast<FoldSums*>(facts_.data());
-  uint64_t next = chunk.offset;
-  while (reader.left() >= element_bytes) {
-    const uint64_t bytes =
-        std::min(FoldSlot::kBytes, reader.left() / element_bytes * element_bytes);
+  for (uint64_t done = 0; done < num_elements;) {
+    const uint64_t count = std::min(FoldSlot::kBytes / element_bytes, num_elements - done);
+    const uint64_t bytes = count * element_bytes;
     FoldSlot& slot = ring_.Take();
-    reader.Read(bytes, slot.pinned.data());
+    if (!is_there) reader.Read(bytes, slot.pinned.data());
     {
       MutexLock lock(stream_.mutex);
       Stream& stream = *stream_.stream;
-      CopyChunkIn(stream, slot, bytes);
+      if (!is_there) CopyChunkIn(stream, slot, bytes);
+      const std::byte* const from =
+          is_there ? chunk.memory.data() + done * element_bytes : slot.device.data();
       FoldChunk(stream, {.dtype = chunk.dtype,
-                         .from = slot.device.data(),
+                         .from = from,
                          .weight = chunk.weight,
                          .first = chunk.first,
-                         .sum = reinterpret_cast<float*>(sum_.data()) + next,
-                         .num_elements = static_cast<int64_t>(bytes / element_bytes),
+                         .sum = reinterpret_cast<float*>(sum_.data()) + chunk.offset + done,
+                         .num_elements = static_cast<int64_t>(count),
                          .facts = facts + chunk.contribution,
                          .block_squares = reinterpret_cast<double*>(slot.squares.data())});
       stream.Record(*slot.done);
       stream.Record(*stream_.end);
     }
+    // The memory is the caller's again once this returns.
+    if (is_there) slot.done->Await();
     ring_.GiveBack(slot);
-    next += bytes / element_bytes;
+    done += count;
   }
 }
 

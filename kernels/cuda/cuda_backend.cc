@@ -100,7 +100,7 @@ std::string CudaBackend::device_class() const {
                       "/", muon_->Library(), "/kaon-cuda ", kKernelsVersion);
 }
 
-std::string CudaBackend::memory_tier() const { return absl::StrCat("cuda:", options_.ordinal); }
+std::string CudaBackend::memory_tier() const { return MemoryTier(options_.ordinal); }
 
 uint64_t CudaBackend::capacity_bytes() const { return capacity_bytes_; }
 
@@ -193,6 +193,17 @@ void CudaBackend::RoundOut(ConstRegion floats, DType dtype, std::byte* to) {
     lane->stream->CopyOut(piece.device.data(), piece.pinned.data(), n);
   };
   CopyOutPieces(*lane, bytes, queue, to);
+}
+
+void CudaBackend::Round(ConstRegion floats, DType dtype, Region to) {
+  const uint64_t num_elements = floats.num_floats();
+  CHECK_EQ(to.size(), num_elements * SizeOf(dtype));
+  if (dtype == DType::kFloat32) return Copy(floats.SubFloats(0, num_elements), to);
+  const LanePool::Borrowed lane = LaneAfter(floats);
+  folds_->OrderAfter(to, *lane->stream);
+  RoundElements(*lane->stream, dtype, DeviceFloats(floats), static_cast<int64_t>(num_elements),
+                DeviceBytes(to));
+  AwaitEnd(*lane);
 }
 
 uint64_t CudaBackend::Digest(uint32_t parameter_id, uint32_t slot, ConstRegion bytes) {

@@ -53,6 +53,7 @@ class CudaBackend final : public Backend {
   void CopyOut(ConstRegion from, absl::Span<std::byte> to) override;
   void Copy(ConstRegion from, Region to) override;
   void RoundOut(ConstRegion floats, DType dtype, std::byte* to) override;
+  void Round(ConstRegion floats, DType dtype, Region to) override;
   uint64_t Digest(uint32_t parameter_id, uint32_t slot, ConstRegion bytes) override;
   uint32_t LargestMagnitude(ConstRegion floats) override;
 

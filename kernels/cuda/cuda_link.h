@@ -30,6 +30,7 @@ class CudaLink final : public DeviceLink {
   std::string name() const override;
   int device() const override { return ordinal_; }
 
+  std::string memory_tier() const override { return MemoryTier(ordinal_); }
   absl::StatusOr<Region> Allocate(uint64_t bytes) override;
   void Free(Region memory) override;
   bool IsReady(void* event) override;

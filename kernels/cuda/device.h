@@ -15,6 +15,9 @@
 
 namespace kaon::kernels::cuda {
 
+// Returns the name of a device's memory, the same for all that use it in a process.
+inline std::string MemoryTier(int ordinal) { return "cuda:" + std::to_string(ordinal); }
+
 struct DeviceProperties {
   // "cuda", or "cuda_on_host".
   std::string platform;

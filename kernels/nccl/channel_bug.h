@@ -54,6 +54,8 @@ enum class ChannelBug {
   kPullDoesNotWait = 19,  // client/transport/nccl_pull
   // The shard keeps a session after a pull that ended early.
   kSessionKeptAfterPull = 20,  // server/shard/transport/nccl_pull_stream
+  // The shard posts a receive to a slot that it still folds from.
+  kSlotFreeBeforeItIsTaken = 21,  // server/shard/transport/nccl_endpoint
 };
 // clang-format on
 

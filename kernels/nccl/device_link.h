@@ -45,6 +45,8 @@ class DeviceLink {
 
   // Memory.
 
+  // Returns the name of this memory, as Backend::memory_tier: that backend computes on it.
+  virtual std::string memory_tier() const = 0;
   // Allocates memory of the device. RESOURCE_EXHAUSTED with the arithmetic.
   virtual absl::StatusOr<Region> Allocate(uint64_t bytes) = 0;
   virtual void Free(Region memory) = 0;

@@ -12,7 +12,7 @@
 namespace kaon::kernels {
 
 // Version of LinkOptions, DeviceLink and what it uses, as kBackendVersion is of Backend.
-inline constexpr int kLinkVersion = 3;
+inline constexpr int kLinkVersion = 4;
 
 struct LinkOptions {
   // Interface or subnet.

@@ -31,7 +31,10 @@ void CpuAccumulation::Fold(const GradientChunk& chunk) {
   // that the sum of squares does not depend on the slices.
   std::array<std::byte, kFoldBlockElements * sizeof(float)> split;
   size_t split_bytes = 0;
-  for (absl::Span<const std::byte> slice : chunk.slices) {
+  const absl::Span<const std::byte> memory = chunk.memory.host_bytes();
+  CHECK(memory.empty() || chunk.slices.empty()) << "a chunk has both slices and memory";
+  for (absl::Span<const std::byte> slice :
+       memory.empty() ? chunk.slices : absl::MakeConstSpan(&memory, 1)) {
     if (split_bytes > 0) {
       const size_t taken = std::min(block_bytes - split_bytes, slice.size());
       std::copy_n(slice.data(), taken, split.data() + split_bytes);

@@ -408,7 +408,8 @@ void ShardServer::BuildLost(ShardCore::Options options, const std::string& why) 
 }
 
 absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
-  nccl_endpoint_ = NcclEndpoint::Start(link_, config.nccl(), DeviceOrdinal(config));
+  nccl_endpoint_ =
+      NcclEndpoint::Start(link_, config.nccl(), DeviceOrdinal(config), backend_->memory_tier());
   if (config.shm_sessions() == 0) return absl::OkStatus();
   ShmEndpoint::Options options;
   options.max_sessions = config.shm_sessions();

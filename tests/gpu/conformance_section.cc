@@ -161,16 +161,17 @@ void CheckMuon(const Machine& machine, kernels::NsDType dtype, kernels::NsForm f
 struct Sum {
   std::vector<float> values;
   kernels::MeanFacts mean;
-  kernels::FoldFacts facts[2];
+  kernels::FoldFacts facts[3];
 };
 
-// Folds two contributions, the second in slices that end inside elements, and finishes the mean.
+// Folds three contributions, the second in slices that end inside elements, the third in memory of
+// the backend, and finishes the mean.
 Sum Folded(Backend& backend, DType dtype, int64_t n) {
   absl::StatusOr<Tensor> sum = Tensor::Create(backend, n * sizeof(float));
   if (!sum.ok()) return {};
   const std::unique_ptr<kernels::Accumulation> accumulation = backend.Accumulate(sum->region());
   accumulation->Begin();
-  for (uint32_t contribution = 0; contribution < 2; ++contribution) {
+  for (uint32_t contribution = 0; contribution < 3; ++contribution) {
     std::vector<std::byte> bytes(n * kernels::SizeOf(dtype));
     kernels::FromFloat(dtype, Numbers(n, 7 + contribution, 3), bytes.data());
     const size_t cut = contribution == 0 ? bytes.size() / 2 / 4 * 4 : bytes.size() / 3 | 1;
@@ -179,14 +180,19 @@ Sum Folded(Backend& backend, DType dtype, int64_t n) {
                                                   all.subspan(std::min(cut, all.size()))};
     kernels::GradientChunk chunk;
     chunk.dtype = dtype;
-    chunk.slices = slices;
+    const Tensor memory(backend, all);
+    if (contribution == 2) {
+      chunk.memory = memory.region();
+    } else {
+      chunk.slices = slices;
+    }
     chunk.contribution = contribution;
     chunk.weight = contribution == 0 ? 1 : 0.75f;
     chunk.first = contribution == 0;
     accumulation->Fold(chunk);
   }
   Sum result;
-  for (int i : {0, 1}) result.facts[i] = accumulation->FactsOf(i);
+  for (int i : {0, 1, 2}) result.facts[i] = accumulation->FactsOf(i);
   result.mean = accumulation->FinishMean({1.75f, 8, 5, true});
   result.values = sum->Floats();
   return result;
@@ -201,7 +207,7 @@ void CheckAccumulation(const Machine& machine, DType dtype, int64_t n, Results& 
   if (there.mean.norm.sum_squares != here.mean.norm.sum_squares) differences += " norm";
   if (there.mean.norm.absolute_max != here.mean.norm.absolute_max) differences += " absolute_max";
   if (there.mean.norm.num_zeros != here.mean.norm.num_zeros) differences += " num_zeros";
-  for (int i : {0, 1}) {
+  for (int i : {0, 1, 2}) {
     if (there.facts[i].sum_squares != here.facts[i].sum_squares) differences += " fold_squares";
     if (there.facts[i].non_finite != here.facts[i].non_finite) differences += " non_finite";
   }
@@ -228,6 +234,12 @@ void CheckMemory(const Machine& machine, int64_t n, Results& results) {
     machine.cuda.RoundOut(there.region(), dtype, rounded[0].data());
     machine.cpu.RoundOut(here.region(), dtype, rounded[1].data());
     if (!SameBytes(rounded[0], rounded[1])) differences += absl::StrCat(" ", NameOf(dtype));
+    const Tensor in_memory(machine.cuda, std::vector<std::byte>(rounded[1].size()));
+    machine.cuda.Round(there.region(), dtype, in_memory.region());
+    in_memory.Read(absl::MakeSpan(rounded[0]));
+    if (!SameBytes(rounded[0], rounded[1])) {
+      differences += absl::StrCat(" ", NameOf(dtype), " in memory");
+    }
   }
   results.Check(absl::StrCat("backend memory ", n), differences.empty(),
                 "different:" + differences);

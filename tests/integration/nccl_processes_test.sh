@@ -52,6 +52,12 @@ start 1 2
 for rank in 0 1; do launch "$rank"; done
 finish_run "undisturbed" $((STEPS * 2 * 2)) $((STEPS * 2))
 
+# The shard folds where gradients arrive, and sends weights from there.
+KAON_DEVICE=cuda:0 start 1 2
+for rank in 0 1; do launch "$rank"; done
+finish_run "shard on the device" $((STEPS * 2 * 2)) $((STEPS * 2))
+grep -q "neither encrypts nor authenticates, in place" "$DIR/shard-0.log" || fail "the shard is not on the device"
+
 for point in worker_chunk_sent:8 worker_pull_chunk:8; do
   start 1 2
   launch 0

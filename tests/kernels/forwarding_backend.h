@@ -33,6 +33,7 @@ class ForwardingBackend : public Backend {
   void RoundOut(ConstRegion floats, DType dtype, std::byte* to) override {
     to_->RoundOut(floats, dtype, to);
   }
+  void Round(ConstRegion floats, DType dtype, Region to) override { to_->Round(floats, dtype, to); }
   uint64_t Digest(uint32_t parameter_id, uint32_t slot, ConstRegion bytes) override {
     return to_->Digest(parameter_id, slot, bytes);
   }

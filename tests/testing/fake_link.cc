@@ -20,6 +20,7 @@ class FakeFabric::Link : public DeviceLink {
   std::string name() const override { return absl::StrCat("a fake of device ", device_); }
   int device() const override { return device_; }
 
+  std::string memory_tier() const override { return absl::StrCat("fabric:", device_); }
   absl::StatusOr<Region> Allocate(uint64_t bytes) override {
     MutexLock lock(fabric_->mu_);
     if (!fabric_->faults_.memory.ok()) return fabric_->faults_.memory;
@@ -42,6 +43,7 @@ class FakeFabric::Link : public DeviceLink {
     CHECK_EQ(from.size(), to.size());
     CHECK(to.space() == Space::kDevice);
     std::memcpy(to.data(), from.data(), from.size());
+    CountHostCopy();
   }
   void Copy(ConstRegion from, Region to) override {
     CHECK_EQ(from.size(), to.size());
@@ -52,6 +54,7 @@ class FakeFabric::Link : public DeviceLink {
     CHECK_EQ(from.size(), to.size());
     CHECK(from.space() == Space::kDevice);
     std::memcpy(to.data(), from.data(), from.size());
+    CountHostCopy();
   }
   uint64_t Digest(uint32_t parameter_id, ConstRegion bytes) override {
     return TensorDigester(parameter_id, kTransferSlot)
@@ -89,6 +92,11 @@ class FakeFabric::Link : public DeviceLink {
   absl::Status Abort(absl::Span<const CommId> comms) override { return fabric_->Abort(comms); }
 
  private:
+  void CountHostCopy() {
+    MutexLock lock(fabric_->mu_);
+    ++fabric_->counts_.host_copies;
+  }
+
   const std::shared_ptr<FakeFabric> fabric_;
   const int device_;
 };

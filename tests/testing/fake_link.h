@@ -64,6 +64,8 @@ class FakeFabric : public std::enable_shared_from_this<FakeFabric> {
     uint64_t abort_groups = 0;
     // Allocations that were not freed.
     uint64_t allocations = 0;
+    // Copies between devices and the host.
+    uint64_t host_copies = 0;
   };
 
   FakeFabric() = default;

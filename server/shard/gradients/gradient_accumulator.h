@@ -45,10 +45,11 @@ class GradientAccumulator {
   // without a plan. Returns NOT_FOUND (other job), ABORTED (other attempt planned),
   // INVALID_ARGUMENT (no such rank), or CloseAll's.
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
-  // Adds the chunks of one message and reads their payloads now. Adds none if any has a wrong
-  // checksum or does not fit its parameter, else those before the first refused chunk. ABORTED: the
-  // stream is over; other errors as in shard_data.proto.
-  absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
+  // Adds the chunks of one message and reads their payloads now, from the views or `on_device`, one
+  // after another. Adds none if any has a wrong checksum or does not fit its parameter, else those
+  // before the first refused chunk. ABORTED: the stream is over; other errors: shard_data.proto.
+  absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks,
+                         const DeviceBytes& on_device = {});
   // Checks chunks whose payloads follow: the stream is not over, and each fits its parameter.
   absl::Status CheckHeaders(PushStreamId stream,
                             absl::Span<const v1::TensorChunk* const> chunks) const;

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
+#include "kernels/nccl/device_link.h"
+#include "kernels/reduce/digest.h"
 #include "proto/crc32c.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
@@ -115,7 +117,8 @@ absl::Status ParameterFold::Invalid(const Contribution& contribution,
 }
 
 absl::StatusOr<bool> ParameterFold::CheckOrder(const Contribution& contribution,
-                                               const v1::TensorChunk& chunk) const {
+                                               const v1::TensorChunk& chunk,
+                                               proto::Slices payload) const {
   if (chunk.offset() == contribution.received) return false;
   if (chunk.offset() > contribution.received) {
     return Invalid(contribution, absl::StrCat("gap: elements from ", chunk.offset(),
@@ -133,18 +136,21 @@ absl::StatusOr<bool> ParameterFold::CheckOrder(const Contribution& contribution,
                                               " pushed, elements ", start, " .. ", taken->end,
                                               " were taken as one chunk"));
   }
-  if (taken->crc32c != chunk.crc32c() || taken->dtype != chunk.dtype()) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "parameter ", name_, " of rank ", contribution.rank, " micro-batch ",
-        contribution.micro_batch, ": elements from ", chunk.offset(),
-        " were taken with other bytes, CRC32C ", absl::Hex(taken->crc32c, absl::kZeroPad8),
-        ", now ", absl::Hex(chunk.crc32c(), absl::kZeroPad8)));
-  }
-  return true;
+  const uint64_t checksum = taken->is_digest
+                                ? kernels::TensorDigester(parameter_id_, kernels::kTransferSlot)
+                                      .OfBytes(Flatten(payload), 0)
+                                : chunk.crc32c();
+  if (taken->checksum == checksum && taken->dtype == chunk.dtype()) return true;
+  return absl::AlreadyExistsError(absl::StrCat(
+      "parameter ", name_, " of rank ", contribution.rank, " micro-batch ",
+      contribution.micro_batch, ": elements from ", chunk.offset(),
+      " were taken with other bytes, ", taken->is_digest ? "digest " : "CRC32C ",
+      absl::Hex(taken->checksum, absl::kZeroPad8), ", now ", absl::Hex(checksum, absl::kZeroPad8)));
 }
 
 absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, proto::Slices payload,
-                                uint64_t staging_room, std::vector<ReleasedBytes>* released) {
+                                uint64_t staging_room, std::vector<ReleasedBytes>* released,
+                                const DeviceBytes& on_device) {
   const size_t index = LowerBound(rank, chunk.micro_batch());
   if (index == contributions_.size() || contributions_[index].rank != rank ||
       contributions_[index].micro_batch != chunk.micro_batch()) {
@@ -157,7 +163,7 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
   if (contribution.missing) {
     return Invalid(contribution, "pushed, it was finished as missing");
   }
-  KAON_ASSIGN_OR_RETURN(const bool repeated, CheckOrder(contribution, chunk));
+  KAON_ASSIGN_OR_RETURN(const bool repeated, CheckOrder(contribution, chunk, payload));
   if (repeated && !Mutated(Mutation::kRepetitionFolded)) {
     released->push_back({rank, bytes});
     return absl::OkStatus();
@@ -170,13 +176,18 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
                      " bytes must wait for an earlier rank, credit is left for ", staging_room));
   }
   contribution.received = end;
-  contribution.taken.push_back({end, chunk.crc32c(), chunk.dtype()});
+  const bool is_digest = !on_device.memory.empty();
+  contribution.taken.push_back(
+      {end, is_digest ? on_device.digest : chunk.crc32c(), chunk.dtype(), is_digest});
   if (!in_turn) {
+    CHECK(!is_digest) << "a chunk that must wait is on the device";
     contribution.staged.push_back({chunk.offset(), chunk.num_elements(), ToKernels(chunk.dtype()),
                                    Flatten(payload), chunk.crc32c()});
     return absl::OkStatus();
   }
-  Fold(index, end, {ToKernels(chunk.dtype()), payload, chunk.offset()});
+  kernels::GradientChunk folded{ToKernels(chunk.dtype()), payload, chunk.offset()};
+  folded.memory = on_device.memory;
+  Fold(index, end, folded);
   released->push_back({rank, bytes});
   Drain(index + 1, released);
   return absl::OkStatus();

@@ -33,6 +33,13 @@ struct ReleasedBytes {
   uint64_t bytes = 0;
 };
 
+// Bytes of chunks in memory that the backend computes on.
+struct DeviceBytes {
+  kernels::ConstRegion memory;
+  // Digest of all, with the first chunk's parameter and kTransferSlot (device_link.h).
+  uint64_t digest = 0;
+};
+
 // A sum divided by these is the gradient.
 struct Divisors {
   float total_weight = 1;
@@ -63,9 +70,10 @@ class ParameterFold {
   // Adds one chunk whose checksum is right. Appends bytes that no longer wait to `released`,
   // including this chunk unless it is staged. Returns INVALID_ARGUMENT (gap, overlap, micro-batch),
   // ALREADY_EXISTS (other bytes), or RESOURCE_EXHAUSTED (the chunk must wait, but exceeds
-  // `staging_room` bytes).
+  // `staging_room` bytes). A chunk that AddFolds may be `on_device`, in place of `payload`.
   absl::Status Add(uint32_t rank, const v1::TensorChunk& chunk, proto::Slices payload,
-                   uint64_t staging_room, std::vector<ReleasedBytes>* released);
+                   uint64_t staging_room, std::vector<ReleasedBytes>* released,
+                   const DeviceBytes& on_device = {});
 
   // Returns whether Add, MarkMissing or Finish would touch the sum; false also for what they
   // refuse.
@@ -117,8 +125,10 @@ class ParameterFold {
   // An accepted chunk, to tell a repetition from other bytes.
   struct Taken {
     uint64_t end = 0;
-    uint32_t crc32c = 0;
+    // CRC32C, or the digest of a chunk that was folded on the device.
+    uint64_t checksum = 0;
     v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+    bool is_digest = false;
   };
   struct Staged {
     uint64_t offset = 0;
@@ -147,8 +157,8 @@ class ParameterFold {
   void Clear();
   void AppendContributions(absl::Span<const v1::Member> members, bool loading_weights);
   // Returns true for a repetition of an accepted chunk.
-  absl::StatusOr<bool> CheckOrder(const Contribution& contribution,
-                                  const v1::TensorChunk& chunk) const;
+  absl::StatusOr<bool> CheckOrder(const Contribution& contribution, const v1::TensorChunk& chunk,
+                                  proto::Slices payload) const;
   // Returns whether elements up to `end` of a contribution can be folded now.
   bool IsInTurn(size_t index, uint64_t end) const;
   // Returns the nearest earlier contribution that is not missing, or null.

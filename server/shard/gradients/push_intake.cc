@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/nccl/channel_bug.h"
+#include "kernels/region.h"
 #include "proto/crc32c.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -122,26 +123,31 @@ uint64_t PushIntake::PayloadBytes(const v1::PushRequest& announced) {
 }
 
 absl::Status PushIntake::AddReceived(const v1::PushRequest& announced,
-                                     absl::Span<const std::byte> payload) const {
+                                     kernels::ConstRegion payload) const {
   std::vector<const v1::TensorChunk*> headers;
   HeadersOf(announced, &headers);
-  // The accumulator and its staging compare CRC32Cs, which these chunks came without.
   std::vector<v1::TensorChunk> chunks;
-  std::vector<absl::Span<const std::byte>> payloads;
-  for (const v1::TensorChunk* const header : headers) {
-    payloads.push_back(payload.subspan(0, BytesOf(*header)));
-    payload.remove_prefix(payloads.back().size());
-    chunks.push_back(*header);
-    chunks.back().set_crc32c(proto::Crc32c(payloads.back().data(), payloads.back().size()));
+  std::vector<absl::Span<const std::byte>> payloads(headers.size());
+  DeviceBytes on_device;
+  if (payload.space() == kernels::Space::kDevice) {
+    on_device = {payload, announced.nccl().digest()};
+  }
+  uint64_t at = 0;
+  for (size_t i = 0; i < headers.size(); ++i) {
+    chunks.push_back(*headers[i]);
+    const kernels::ConstRegion part = payload.Sub(at, BytesOf(*headers[i]));
+    at += part.size();
+    if (!on_device.memory.empty()) continue;
+    // The accumulator and its staging compare CRC32Cs, which these chunks came without.
+    payloads[i] = part.host_bytes();
+    chunks.back().set_crc32c(proto::Crc32c(part.data(), part.size()));
   }
   std::vector<proto::ChunkView> views;
   for (size_t i = 0; i < chunks.size(); ++i) {
     views.push_back({&chunks[i], absl::MakeConstSpan(&payloads[i], 1)});
   }
-  KAON_RETURN_IF_ERROR(accumulator_.AddChunks(*stream_, views));
-  for (const absl::Span<const std::byte>& taken : payloads) {
-    counts_.AddBytes(monitor::Transfer::kPushed, taken.size());
-  }
+  KAON_RETURN_IF_ERROR(accumulator_.AddChunks(*stream_, views, on_device));
+  counts_.AddBytes(monitor::Transfer::kPushed, payload.size());
   return absl::OkStatus();
 }
 

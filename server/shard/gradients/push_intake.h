@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/shard_data.pb.h"
+#include "kernels/region.h"
 #include "proto/identity.h"
 #include "proto/tensor_stream.h"
 #include "server/monitor/event_counts.h"
@@ -38,10 +39,10 @@ class PushIntake {
   // of what was announced was not added yet.
   absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks,
                               bool awaits_payloads = false);
-  // Adds the payload of an announced message. Call it in the order of the announcements, on any
-  // thread. Errors as of GradientAccumulator::AddChunks.
-  absl::Status AddReceived(const v1::PushRequest& announced,
-                           absl::Span<const std::byte> payload) const;
+  // Adds the payload of an announced message, in host memory or in that of the accumulator's
+  // backend. Its digest agrees. Call it in the order of the announcements, on any thread. Errors as
+  // of GradientAccumulator::AddChunks.
+  absl::Status AddReceived(const v1::PushRequest& announced, kernels::ConstRegion payload) const;
   // Returns the bytes of an announced payload.
   static uint64_t PayloadBytes(const v1::PushRequest& announced);
   // Counts and logs the end of a push.

@@ -173,14 +173,14 @@ void ParameterPublisher::Forget(WaiterId waiter) {
 }
 
 absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint64_t offset,
-                                      kernels::DType dtype, uint64_t num_elements,
-                                      std::byte* to) const {
+                                      kernels::DType dtype, kernels::Region to) const {
   const PhaseTimer timer(phases_, Phase::kPull, nullptr, step);
   std::shared_ptr<const Parameter> parameter;
   {
     MutexLock lock(mu_);
     KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
   }
+  const uint64_t num_elements = to.size() / kernels::SizeOf(dtype);
   // The caller may know the size of an earlier job's parameter.
   if (offset > parameter->source.num_elements ||
       num_elements > parameter->source.num_elements - offset) {
@@ -205,7 +205,7 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     return absl::OkStatus();
   }
   if (const StepWeights copy = parameter->pinned.Find(step); !copy.memory.empty()) {
-    Copy(Rounded(*parameter, copy, dtype).get(), copy.memory, range);
+    Copy(Rounded(*parameter, copy, range).get(), copy.memory, range);
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -215,18 +215,25 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
 
 std::shared_ptr<RoundedVersion> ParameterPublisher::Rounded(const Parameter& parameter,
                                                             const StepWeights& from,
-                                                            kernels::DType dtype) const {
-  if (pull_cache_ == nullptr || from.memory.space() == kernels::Space::kHost) return nullptr;
+                                                            const Range& range) const {
+  // The cache is on the host.
+  if (pull_cache_ == nullptr || from.memory.space() == kernels::Space::kHost ||
+      range.to.space() == kernels::Space::kDevice) {
+    return nullptr;
+  }
   const bool older_are_read = from.first_step > 0 && parameter.pinned.Holds(0, from.first_step - 1);
-  return parameter.cache.Find(backend_, *pull_cache_, from.first_step, dtype, older_are_read);
+  return parameter.cache.Find(backend_, *pull_cache_, from.first_step, range.dtype, older_are_read);
 }
 
 void ParameterPublisher::Copy(RoundedVersion* rounded, kernels::ConstRegion weights,
                               const Range& range) const {
-  if (rounded != nullptr) {
-    rounded->Read(weights, range.offset, range.num_elements, range.to);
+  const kernels::ConstRegion floats = weights.SubFloats(range.offset, range.num_elements);
+  if (range.to.space() == kernels::Space::kDevice) {
+    backend_.Round(floats, range.dtype, range.to);
+  } else if (rounded != nullptr) {
+    rounded->Read(weights, range.offset, range.num_elements, range.to.data());
   } else {
-    backend_.RoundOut(weights.SubFloats(range.offset, range.num_elements), range.dtype, range.to);
+    backend_.RoundOut(floats, range.dtype, range.to.data());
   }
 }
 
@@ -236,7 +243,7 @@ absl::Status ParameterPublisher::CopyUnlocked(const Parameter& parameter, int i,
   const kernels::ConstRegion memory = parameter.Weights(i).memory();
   std::shared_ptr<RoundedVersion> rounded;
   if (!memory.empty()) {
-    rounded = Rounded(parameter, {version.first_step, version.last_step, memory}, range.dtype);
+    rounded = Rounded(parameter, {version.first_step, version.last_step, memory}, range);
   }
   // BeginWrite waits until nobody reads.
   ++version.reads;
@@ -268,7 +275,7 @@ absl::Status ParameterPublisher::CopyFromDisk(const tier::TensorPlace& weights,
     // A shard with a broken disk ends, and serves again after its restart.
     if (!read.ok()) return absl::UnavailableError(read.message());
     backend_.RoundOut(kernels::ConstRegion(absl::Span<const float>(floats)), range.dtype,
-                      range.to + done * kernels::SizeOf(range.dtype));
+                      range.to.host_bytes().data() + done * kernels::SizeOf(range.dtype));
   }
   return absl::OkStatus();
 }

@@ -69,11 +69,11 @@ class ParameterPublisher {
   // version before overwriting it, if `store` has room. Each parameter stays pinned until Unpin.
   ReaderId Pin(const v1::PullRequest& request);
   void Unpin(ReaderId reader, uint32_t parameter_id);
-  // Copies elements [offset, offset + num_elements) of version `step` to `to`, rounded to `dtype`.
-  // The parameter and the range must be this shard's. Returns FAILED_PRECONDITION naming both steps
-  // if the version is gone.
+  // Fills `to`, host memory or the backend's, with version `step` from element `offset` on, rounded
+  // to `dtype`. The parameter and the range must be this shard's. Returns FAILED_PRECONDITION
+  // naming both steps if the version is gone.
   absl::Status Read(uint32_t parameter_id, uint64_t step, uint64_t offset, kernels::DType dtype,
-                    uint64_t num_elements, std::byte* to) const;
+                    kernels::Region to) const;
   // Returns FAILED_PRECONDITION if `timeline` is over, UNAVAILABLE if it has not begun; both name
   // both timelines. NOT_FOUND if no job is served. OK after a Read means that the values read
   // belong to `timeline`.
@@ -139,7 +139,7 @@ class ParameterPublisher {
     uint64_t offset = 0;
     uint64_t num_elements = 0;
     kernels::DType dtype = kernels::DType::kFloat32;
-    std::byte* to = nullptr;
+    kernels::Region to;
   };
   struct Waiter {
     WaiterId id = 0;
@@ -156,7 +156,7 @@ class ParameterPublisher {
   absl::Status NotServedLocked(absl::string_view job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns null if readers of `from` share nothing.
   std::shared_ptr<RoundedVersion> Rounded(const Parameter& parameter, const StepWeights& from,
-                                          kernels::DType dtype) const
+                                          const Range& range) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   void Copy(RoundedVersion* rounded, kernels::ConstRegion weights, const Range& range) const;
   // Copies version `i` out of a device or a disk without the lock.

@@ -79,20 +79,22 @@ uint64_t PullReader::BytesOf(const std::vector<v1::TensorChunk>& chunks) const {
   return bytes;
 }
 
-absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* to,
-                              bool with_checksums) {
+absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, kernels::Region to) {
   const auto dtype = static_cast<kernels::DType>(request_.dtype());
+  uint64_t at = 0;
   for (v1::TensorChunk& chunk : chunks) {
-    const uint64_t chunk_bytes = chunk.num_elements() * kernels::SizeOf(dtype);
-    const absl::Status read = publisher_.Read(chunk.parameter_id(), request_.step(), chunk.offset(),
-                                              dtype, chunk.num_elements(), to);
+    const kernels::Region part = to.Sub(at, chunk.num_elements() * kernels::SizeOf(dtype));
+    at += part.size();
+    const absl::Status read =
+        publisher_.Read(chunk.parameter_id(), request_.step(), chunk.offset(), dtype, part);
     if (!read.ok()) {
       // The end of the timeline, or of the job, explains a version that is gone.
       KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
       return read;
     }
-    if (with_checksums) chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
-    to += chunk_bytes;
+    if (part.space() == kernels::Space::kHost) {
+      chunk.set_crc32c(proto::Crc32c(part.data(), part.size()));
+    }
     const uint64_t end = chunk.offset() + chunk.num_elements();
     if (end == publisher_.num_elements(chunk.parameter_id())) {
       publisher_.Unpin(reader_, chunk.parameter_id());

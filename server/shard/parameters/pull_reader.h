@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/shard_data.pb.h"
+#include "kernels/region.h"
 #include "proto/identity.h"
 #include "server/monitor/event_counts.h"
 #include "server/shard/parameters/parameter_publisher.h"
@@ -43,10 +44,9 @@ class PullReader {
   // Await returned true.
   std::vector<v1::TensorChunk> Next();
   uint64_t BytesOf(const std::vector<v1::TensorChunk>& chunks) const;
-  // Writes BytesOf(chunks) bytes to `to`, and sets the checksums of the chunks unless the transport
-  // has one of its own.
-  absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to,
-                    bool with_checksums = true);
+  // Writes BytesOf(chunks) bytes to `to`, host memory or the backend's. In host memory, sets the
+  // checksums of the chunks.
+  absl::Status Read(std::vector<v1::TensorChunk>& chunks, kernels::Region to);
   // Counts and logs the end of a pull.
   void NoteEnd(const absl::Status& status) const;
 

@@ -74,7 +74,7 @@ absl::Status PullStream::WriteChunksLocked() {
   grpc::Slice payload(reader_.BytesOf(chunks));
   // A new slice has no other owner until it is sent.
   auto* to = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
-  KAON_RETURN_IF_ERROR(reader_.Read(chunks, to));
+  KAON_RETURN_IF_ERROR(reader_.Read(chunks, absl::MakeSpan(to, payload.size())));
   counts_.AddBytes(monitor::Transfer::kPulled, payload.size());
   const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunks, payload.size())),
                                 std::move(payload)};

@@ -98,12 +98,12 @@ absl::Status PushStream::Await(v1::PushRequest announced) {
     MutexLock lock(mu_);
     ++awaited_;
   }
-  const absl::Status status =
-      nccl_->Receive({intake_.open().job(), intake_.open().rank()}, transfer,
-                     [self = shared_from_this(), announced = std::move(announced)](
-                         const absl::StatusOr<absl::Span<const std::byte>>& payload) {
-                       self->OnPayload(announced, payload);
-                     });
+  const absl::Status status = nccl_->Receive(
+      {intake_.open().job(), intake_.open().rank()}, transfer,
+      [self = shared_from_this(), announced = std::move(announced)](kernels::ConstRegion payload) {
+        return self->intake_.AddReceived(announced, payload);
+      },
+      [self = shared_from_this()](const absl::Status& status) { self->OnPayload(status); });
   MutexLock lock(mu_);
   if (!status.ok()) {
     --awaited_;
@@ -116,10 +116,7 @@ absl::Status PushStream::Await(v1::PushRequest announced) {
   return absl::OkStatus();
 }
 
-void PushStream::OnPayload(const v1::PushRequest& announced,
-                           const absl::StatusOr<absl::Span<const std::byte>>& payload) {
-  const absl::Status status =
-      payload.ok() ? intake_.AddReceived(announced, *payload) : payload.status();
+void PushStream::OnPayload(const absl::Status& status) {
   bool finish = false;
   bool resume = false;
   {

@@ -46,8 +46,8 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   absl::StatusOr<bool> Take(proto::Slices slices);
   // Posts the receive of an announced payload.
   absl::Status Await(v1::PushRequest announced);
-  void OnPayload(const v1::PushRequest& announced,
-                 const absl::StatusOr<absl::Span<const std::byte>>& payload);
+  // Called once a payload is added, or has failed.
+  void OnPayload(const absl::Status& status);
   // Ends the call, or reads the next message unless every slot is in use.
   void GoOn(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void AddCredit(uint64_t bytes);

@@ -63,14 +63,15 @@ struct NcclEndpoint::Work {
   std::shared_ptr<Session> session;
   size_t slot = 0;
   Announced announced;
-  Received received;
-  Sent sent;
+  Take take;
+  Done done;
   // Why it was not done.
   absl::Status status;
 };
 
 std::unique_ptr<NcclEndpoint> NcclEndpoint::Start(std::shared_ptr<kernels::DeviceLink> link,
-                                                  const std::string& network, int device) {
+                                                  const std::string& network, int device,
+                                                  const std::string& memory_tier) {
   if (link == nullptr && network.empty()) return nullptr;
   if (link == nullptr) {
     kernels::LinkOptions wanted;
@@ -83,9 +84,12 @@ std::unique_ptr<NcclEndpoint> NcclEndpoint::Start(std::shared_ptr<kernels::Devic
     }
     link = *std::move(loaded);
   }
+  Options options;
+  options.in_place = link->memory_tier() == memory_tier;
   LOG(INFO) << "transfers gradients and weights by " << link->name()
-            << ", which neither encrypts nor authenticates";
-  return std::make_unique<NcclEndpoint>(std::move(link), Options());
+            << ", which neither encrypts nor authenticates, "
+            << (options.in_place ? "in place" : "through host memory");
+  return std::make_unique<NcclEndpoint>(std::move(link), options);
 }
 
 NcclEndpoint::NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options)
@@ -257,8 +261,8 @@ std::shared_ptr<NcclEndpoint::Session> NcclEndpoint::FindLocked(uint64_t number)
   return nullptr;
 }
 
-absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announced,
-                                   Received received) {
+absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announced, Take take,
+                                   Done done) {
   const v1::NcclTransfer& transfer = announced.transfer;
   MutexLock lock(mu_);
   KAON_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
@@ -278,7 +282,8 @@ absl::Status NcclEndpoint::Receive(const Sender& sender, const Announced& announ
   session->busy_at = SteadyNow();
   slot.used = true;
   slot.announced = announced;
-  slot.received = std::move(received);
+  slot.take = std::move(take);
+  slot.done = std::move(done);
   ++session->transfers;
   return absl::OkStatus();
 }
@@ -321,32 +326,40 @@ absl::Status NcclEndpoint::CheckPulls(uint64_t session, const Sender& worker) co
 }
 
 absl::StatusOr<v1::NcclTransfer> NcclEndpoint::Send(const Sender& to, uint64_t session,
-                                                    uint32_t parameter_id,
-                                                    absl::Span<const std::byte> payload,
-                                                    Sent sent) {
+                                                    uint32_t parameter_id, uint64_t bytes,
+                                                    Write write, Done done) {
   std::shared_ptr<Session> used;
   size_t tag = 0;
   {
     MutexLock lock(mu_);
     KAON_ASSIGN_OR_RETURN(used, UsableLocked(session, to, /*pulls=*/true));
-    KAON_ASSIGN_OR_RETURN(tag, FreeSlotLocked(*used, payload.size()));
+    KAON_ASSIGN_OR_RETURN(tag, FreeSlotLocked(*used, bytes));
     used->slots[tag].used = true;
   }
   Slot& slot = used->slots[tag];
-  const kernels::Region memory = slot.memory.Sub(0, payload.size());
-  link_->CopyIn(payload, memory);
+  const kernels::Region memory = slot.memory.Sub(0, bytes);
   v1::NcclTransfer transfer;
   transfer.set_session(session);
-  // The digest is that of the bytes before the copy, so it also covers the way into the device.
-  transfer.set_digest(
-      kernels::TensorDigester(parameter_id, kernels::kTransferSlot).OfBytes(payload, 0));
+  std::vector<std::byte> payload(options_.in_place ? 0 : bytes);
+  absl::Status status = write(options_.in_place ? memory : absl::MakeSpan(payload));
+  if (status.ok() && options_.in_place) {
+    transfer.set_digest(link_->Digest(parameter_id, memory));
+  } else if (status.ok()) {
+    link_->CopyIn(payload, memory);
+    // The digest is that of the bytes before the copy, so it also covers the way into the device.
+    transfer.set_digest(
+        kernels::TensorDigester(parameter_id, kernels::kTransferSlot).OfBytes(payload, 0));
+  }
   MutexLock lock(mu_);
-  const absl::Status queued = used->state.Send(tag, memory, SteadyNow());
+  if (status.ok()) status = used->state.Send(tag, memory, SteadyNow());
   changed_.NotifyAll();
-  if (!queued.ok()) return queued;
+  if (!status.ok()) {
+    slot.used = false;
+    return status;
+  }
   used->busy_at = SteadyNow();
-  slot.announced.bytes = payload.size();
-  slot.sent = std::move(sent);
+  slot.announced.bytes = bytes;
+  slot.done = std::move(done);
   transfer.set_sequence(++used->transfers);
   return transfer;
 }
@@ -382,8 +395,8 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
       work->push_back({session,
                        tag,
                        slot.announced,
-                       std::exchange(slot.received, nullptr),
-                       std::exchange(slot.sent, nullptr),
+                       std::exchange(slot.take, nullptr),
+                       std::exchange(slot.done, nullptr),
                        {}});
     }
     const LinkSession::State state = session->state.state();
@@ -422,14 +435,11 @@ bool NcclEndpoint::AdvanceLocked(std::vector<Work>* work) {
 
 void NcclEndpoint::EndTransfersLocked(Session& session, std::vector<Work>* work) {
   for (Slot& slot : session.slots) {
-    if (slot.received == nullptr && slot.sent == nullptr) continue;
+    if (slot.done == nullptr) continue;
+    slot.take = nullptr;
     // Stays used: NCCL may still use the slot.
-    work->push_back({nullptr,
-                     0,
-                     {},
-                     std::exchange(slot.received, nullptr),
-                     std::exchange(slot.sent, nullptr),
-                     session.state.failure()});
+    work->push_back(
+        {nullptr, 0, {}, nullptr, std::exchange(slot.done, nullptr), session.state.failure()});
   }
 }
 
@@ -441,35 +451,44 @@ void NcclEndpoint::FreeSlot(const Work& work) {
 }
 
 void NcclEndpoint::Do(Work& work) {
-  if (!work.status.ok()) {
-    return work.sent != nullptr ? work.sent(work.status) : work.received(work.status);
-  }
-  const uint64_t bytes = work.announced.bytes;
-  if (work.sent != nullptr) {
+  if (work.session != nullptr) {
+    if (Has(ChannelBug::kSlotFreeBeforeItIsTaken)) FreeSlot(work);
+    if (work.take != nullptr) work.status = TakePayload(work);
     FreeSlot(work);
-    return work.sent(absl::OkStatus());
   }
-  std::vector<std::byte> payload(bytes);
-  link_->CopyOut(work.session->slots[work.slot].memory.Sub(0, bytes), absl::MakeSpan(payload));
-  // Digest the last copy, so that it also covers the way out of the device.
-  const uint64_t digest =
-      kernels::TensorDigester(work.announced.parameter_id, kernels::kTransferSlot)
-          .OfBytes(payload, 0);
-  FreeSlot(work);
-  if (digest == work.announced.transfer.digest() || Has(ChannelBug::kDigestIgnored)) {
+  work.done(work.status);
+}
+
+absl::Status NcclEndpoint::TakePayload(const Work& work) {
+  const uint64_t bytes = work.announced.bytes;
+  const uint32_t parameter_id = work.announced.parameter_id;
+  kernels::ConstRegion payload = work.session->slots[work.slot].memory.Sub(0, bytes);
+  std::vector<std::byte> copy;
+  uint64_t digest = 0;
+  if (options_.in_place) {
+    digest = link_->Digest(parameter_id, payload);
+  } else {
+    copy.resize(bytes);
+    link_->CopyOut(payload, absl::MakeSpan(copy));
+    payload = absl::MakeConstSpan(copy);
+    // Digest the last copy, so that it also covers the way out of the device.
+    digest = kernels::TensorDigester(parameter_id, kernels::kTransferSlot).OfBytes(copy, 0);
+  }
+  const uint64_t announced = work.announced.transfer.digest();
+  if (digest == announced || Has(ChannelBug::kDigestIgnored)) {
     Note(*work.session, [bytes](v1::NcclPair& pair) {
       pair.set_transfers(pair.transfers() + 1);
       pair.set_bytes(pair.bytes() + bytes);
     });
-    return work.received(payload);
+    return work.take(payload);
   }
   // UNAVAILABLE, since the worker still has the bytes: DATA_LOSS would stop it.
   const absl::Status lost = absl::UnavailableError(absl::StrCat(
       "NCCL session ", work.session->number, ": transfer ", work.announced.transfer.sequence(),
       " arrived with digest ", absl::Hex(digest, absl::kZeroPad16), ", announced with ",
-      absl::Hex(work.announced.transfer.digest(), absl::kZeroPad16)));
+      absl::Hex(announced, absl::kZeroPad16)));
   LOG(WARNING) << lost;
-  work.received(lost);
+  return lost;
 }
 
 }  // namespace kaon::shard

@@ -1,8 +1,8 @@
 // The shard's end of gradients and weights over NCCL. It has a communicator of two ranks for each
 // worker and direction, with staging slots, and a thread that advances all of them. It posts a
 // receive for each header that a push stream has accepted, checks the digest of what arrived, and
-// hands the bytes over. It sends what a pull stream has read. It decides nothing about steps. Owned
-// by ShardServer; any thread.
+// hands the bytes over. It sends what a pull stream writes. Bytes stay on the device if the shard's
+// backend computes there. It decides nothing about steps. Owned by ShardServer; any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
 #define KAON_SERVER_SHARD_TRANSPORT_NCCL_ENDPOINT_H_
 
@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/shard_nccl.pb.h"
@@ -28,6 +28,7 @@
 #include "kernels/nccl/abort_queue.h"
 #include "kernels/nccl/device_link.h"
 #include "kernels/nccl/link_session.h"
+#include "kernels/region.h"
 #include "proto/identity.h"
 #include "proto/tensor_stream.h"
 
@@ -55,6 +56,8 @@ class NcclEndpoint {
     uint32_t max_unjoined = 256;
     // Interval of looking at transfers under way: about the time that a slot of 1 MiB travels.
     absl::Duration tick = absl::Microseconds(50);
+    // The backend computes on the slots, so payloads stay there.
+    bool in_place = false;
   };
 
   // A payload that a push stream expects.
@@ -69,16 +72,20 @@ class NcclEndpoint {
     std::string job;
     uint32_t rank = 0;
   };
-  // Called once, on the endpoint's thread, without a lock held. The bytes are in host memory and
-  // valid during the call. UNAVAILABLE: the digest differs, or the session is over.
-  using Received = std::function<void(absl::StatusOr<absl::Span<const std::byte>> payload)>;
-  // Called once, as Received: the payload has left, or UNAVAILABLE.
-  using Sent = std::function<void(const absl::Status&)>;
+  // Takes a payload that has arrived, in host memory or in the backend's, valid during the call.
+  // Called at most once, on the endpoint's thread, without a lock held.
+  using Take = std::function<absl::Status(kernels::ConstRegion payload)>;
+  using Write = absl::FunctionRef<absl::Status(kernels::Region to)>;
+  // Called once, as Take and after it, when the slot is free. The status is Take's, OK for what has
+  // left, or UNAVAILABLE: the digest differs, or the session is over.
+  using Done = std::function<void(const absl::Status&)>;
 
   // Returns an endpoint over `link`, or else over the link of CUDA device `device` to `network`.
-  // Null, with the reason in the log, if there is no such link; null if both are absent.
+  // Null, with the reason in the log, if there is no such link; null if both are absent. The shard
+  // computes in `memory_tier`.
   static std::unique_ptr<NcclEndpoint> Start(std::shared_ptr<kernels::DeviceLink> link,
-                                             const std::string& network, int device);
+                                             const std::string& network, int device,
+                                             const std::string& memory_tier);
 
   // The abort of a communicator may share the link beyond the endpoint.
   NcclEndpoint(std::shared_ptr<kernels::DeviceLink> link, const Options& options);
@@ -93,15 +100,15 @@ class NcclEndpoint {
                                                    const v1::OpenNcclSessionRequest& request);
   // Posts the receive of an accepted header. UNAVAILABLE: the session is over, or another worker's.
   // INVALID_ARGUMENT: another sequence, or a size that no slot has. RESOURCE_EXHAUSTED: all slots
-  // are in use. `received` is not called after an error.
-  absl::Status Receive(const Sender& sender, const Announced& announced, Received received)
+  // are in use. Neither `take` nor `done` is called after an error.
+  absl::Status Receive(const Sender& sender, const Announced& announced, Take take, Done done)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Returns OK if `worker` may pull over the session; otherwise UNAVAILABLE as of Receive.
   absl::Status CheckPulls(uint64_t session, const Sender& worker) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends a payload of weights to `to`, over its session for pulls, and returns what announces it.
-  // The payload is free when it returns. Errors as of Receive; `sent` is not called after one.
+  // Sends `bytes` of weights to `to`, over its session for pulls, and returns what announces them.
+  // Errors as of Receive and `write`, which runs meanwhile; `done` is not called after one.
   absl::StatusOr<v1::NcclTransfer> Send(const Sender& to, uint64_t session, uint32_t parameter_id,
-                                        absl::Span<const std::byte> payload, Sent sent)
+                                        uint64_t bytes, Write write, Done done)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a session, because a call over it ended early: the ends may disagree about what is
   // under way. Does nothing if it has ended.
@@ -120,9 +127,10 @@ class NcclEndpoint {
     kernels::Region memory;
     bool used = false;
     Announced announced;
-    // One of them is set while a transfer is under way.
-    Received received;
-    Sent sent;
+    // Null if the slot is sent.
+    Take take;
+    // Set while a transfer is under way.
+    Done done;
   };
   // Shared with the abort that frees its memory.
   struct Session;
@@ -140,6 +148,7 @@ class NcclEndpoint {
   void EndTransfersLocked(Session& session, std::vector<Work>* work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Do(Work& work) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status TakePayload(const Work& work) ABSL_LOCKS_EXCLUDED(mu_);
   void FreeSlot(const Work& work) ABSL_LOCKS_EXCLUDED(mu_);
   // Notes once that a session has ended before its worker joined.
   void NoteUnjoinedLocked(Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -67,19 +67,25 @@ absl::Status NcclPullStream::ContinueLocked() {
 
 absl::Status NcclPullStream::SendLocked() {
   std::vector<v1::TensorChunk> chunks = reader_.Next();
-  std::vector<std::byte> payload(reader_.BytesOf(chunks));
-  // The digest of the transfer is the checksum.
-  KAON_RETURN_IF_ERROR(reader_.Read(chunks, payload.data(), /*with_checksums=*/false));
+  const uint64_t bytes = reader_.BytesOf(chunks);
   v1::NcclPullResponse announced;
-  KAON_ASSIGN_OR_RETURN(*announced.mutable_transfer(),
-                        shard_.nccl->Send(worker_, session_, chunks.front().parameter_id(), payload,
-                                          [self = shared_from_this()](const absl::Status& status) {
-                                            self->OnSent(status);
-                                          }));
+  KAON_ASSIGN_OR_RETURN(
+      *announced.mutable_transfer(),
+      shard_.nccl->Send(
+          worker_, session_, chunks.front().parameter_id(), bytes,
+          [&](kernels::Region to) {
+            mu_.AssertHeld();
+            return reader_.Read(chunks, to);
+          },
+          [self = shared_from_this()](const absl::Status& status) { self->OnSent(status); }));
   has_sent_ = true;
   ++under_way_;
-  for (v1::TensorChunk& chunk : chunks) *announced.add_chunks() = std::move(chunk);
-  shard_.counts.AddBytes(monitor::Transfer::kPulled, payload.size());
+  for (v1::TensorChunk& chunk : chunks) {
+    // The digest is the checksum.
+    chunk.clear_crc32c();
+    *announced.add_chunks() = std::move(chunk);
+  }
+  shard_.counts.AddBytes(monitor::Transfer::kPulled, bytes);
   PassFailpoint(Failpoint::shard_pull_chunk);
   writing_ = true;
   announced_ = Serialize(announced);

@@ -190,8 +190,9 @@ absl::StatusOr<bool> ShmSession::WriteChunks() {
   std::vector<v1::TensorChunk> chunks = pull_->Next();
   const size_t bytes = pull_->BytesOf(chunks);
   const absl::StatusOr<size_t> size =
-      proto::WriteChunkRecord(absl::MakeSpan(chunks), bytes, to,
-                              [&](std::byte* payload) { return pull_->Read(chunks, payload); });
+      proto::WriteChunkRecord(absl::MakeSpan(chunks), bytes, to, [&](std::byte* payload) {
+        return pull_->Read(chunks, absl::MakeSpan(payload, pull_->BytesOf(chunks)));
+      });
   if (!size.ok()) {
     EndCall(size.status());
     return true;

@@ -127,6 +127,30 @@ TEST_P(BackendConformanceTest, NoBitDependsOnTheSlicesOfAChunk) {
   }
 }
 
+// The memory has any alignment. The caller may change it once Fold returns.
+TEST_P(BackendConformanceTest, AChunkInMemoryFoldsAsItsBytesDo) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const size_t n : {size_t{1}, size_t{1003}, (size_t{1} << 20) / SizeOf(dtype) + 517}) {
+      const std::vector<std::byte> bytes = Encode(dtype, reference::GaussianVector(n, 14));
+      const absl::Span<const std::byte> whole = absl::MakeConstSpan(bytes).subspan(1);
+      const std::vector<float> before = reference::GaussianVector(n + 7, 15);
+      for (const uint64_t at : {0, 1, 2}) {
+        GradientSum expected(*backend_, before);
+        expected.accumulation().Fold({dtype, {&whole, 1}, 5, 0, 0.7f, at == 1});
+        const Tensor tensor(*backend_, std::vector<std::byte>(at + whole.size()));
+        const Region memory = tensor.region().Sub(at, whole.size());
+        backend_->CopyIn(whole, memory);
+        GradientSum sum(*backend_, before);
+        sum.accumulation().Fold({dtype, {}, 5, 0, 0.7f, at == 1, memory});
+        backend_->CopyIn(std::vector<std::byte>(whole.size()), memory);
+        EXPECT_TRUE(SameBits(sum.Floats(), expected.Floats())) << NameOf(dtype) << " " << n;
+        EXPECT_EQ(sum.accumulation().FactsOf(0).sum_squares,
+                  expected.accumulation().FactsOf(0).sum_squares);
+      }
+    }
+  }
+}
+
 TEST_P(BackendConformanceTest, AnAccumulationKeepsTheFactsOfEachContribution) {
   const std::vector<float> x = reference::GaussianVector(1500, 12);
   std::vector<float> y = x;

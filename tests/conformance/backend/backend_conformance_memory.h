@@ -138,7 +138,7 @@ TEST_P(BackendConformanceTest, FindsTheLargestMagnitude) {
 }
 
 // The bytes need no alignment.
-TEST_P(BackendConformanceTest, RoundsOutAsTheHostRounds) {
+TEST_P(BackendConformanceTest, RoundsAsTheHostDoes) {
   for (const size_t n : {0, 1, 17, 4099, 262147}) {
     std::vector<float> values = reference::GaussianVector(n, 8);
     // Ties, overflows, numbers that are subnormal in a half, zeros and numbers that are none.
@@ -151,6 +151,13 @@ TEST_P(BackendConformanceTest, RoundsOutAsTheHostRounds) {
       const std::vector<std::byte> expected = Encode(dtype, values);
       std::vector<std::byte> rounded(expected.size());
       backend_->RoundOut(tensor.region(), dtype, rounded.data() + 1);
+      EXPECT_EQ(rounded, expected) << NameOf(dtype) << " " << n;
+      // In its own memory, aligned for one element.
+      const uint64_t bytes = n * SizeOf(dtype);
+      const Tensor memory(*backend_, std::vector<std::byte>(bytes + SizeOf(dtype)));
+      const Region to = memory.region().Sub(SizeOf(dtype), bytes);
+      backend_->Round(tensor.region(), dtype, to);
+      backend_->CopyOut(to, absl::MakeSpan(rounded).subspan(1));
       EXPECT_EQ(rounded, expected) << NameOf(dtype) << " " << n;
     }
   }

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/on_host/device_on_host.h"
 #include "kernels/reduce/digest.h"
+#include "kernels/tensor.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -77,6 +79,26 @@ TEST_F(CudaLinkTest, CopiesAndDigestsAfterTheEventOfTheElements) {
             TensorDigester(7, kTransferSlot).OfBytes(bytes, 0));
   lane_->Synchronize();
   device_->FreePinned(pinned_);
+}
+
+TEST_F(CudaLinkTest, ABackendOfTheSameNumberComputesOnItsMemory) {
+  const auto backend = CudaBackend::Create(on_host::NewDeviceOnHost({}), {});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ(link_->memory_tier(), (*backend)->memory_tier());
+  const std::vector<float> values = {1, 2, 3, 4, 5};
+  const absl::Span<const std::byte> bytes = ConstRegion(values).host_bytes();
+  link_->CopyIn(bytes, memory_.Sub(256, 20));
+  const Tensor sum(**backend, std::vector<float>(5));
+  const std::unique_ptr<Accumulation> accumulation = (*backend)->Accumulate(sum.region());
+  accumulation->Begin();
+  GradientChunk chunk;
+  chunk.memory = memory_.Sub(256, 20);
+  chunk.first = true;
+  accumulation->Fold(chunk);
+  EXPECT_EQ(sum.Floats(), values);
+  (*backend)->Round(sum.region(), DType::kFloat32, memory_.Sub(512, 20));
+  EXPECT_EQ(link_->Digest(7, memory_.Sub(512, 20)),
+            TensorDigester(7, kTransferSlot).OfBytes(bytes, 0));
 }
 
 TEST_F(CudaLinkTest, GivesNcclATransferOnlyAfterItHasQueuedTheOneBefore) {

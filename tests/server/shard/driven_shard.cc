@@ -236,9 +236,8 @@ v1::StepRecord DrivenShard::Decided(uint64_t step, const std::vector<std::vector
 
 std::vector<float> DrivenShard::Read(uint32_t parameter_id, uint64_t step) {
   std::vector<float> values(core_->publisher().num_elements(parameter_id));
-  const absl::Status status =
-      core_->publisher().Read(parameter_id, step, 0, kernels::DType::kFloat32, values.size(),
-                              reinterpret_cast<std::byte*>(values.data()));
+  const absl::Status status = core_->publisher().Read(
+      parameter_id, step, 0, kernels::DType::kFloat32, absl::MakeSpan(values));
   CHECK(status.ok()) << status;
   return values;
 }

@@ -24,7 +24,7 @@ std::vector<std::byte> Pull(DrivenShard& shard, uint32_t parameter_id, uint64_t 
   const uint64_t n = shard.core().publisher().num_elements(parameter_id);
   std::vector<std::byte> bytes(n * kernels::SizeOf(dtype));
   const absl::Status status =
-      shard.core().publisher().Read(parameter_id, step, 0, dtype, n, bytes.data());
+      shard.core().publisher().Read(parameter_id, step, 0, dtype, absl::MakeSpan(bytes));
   EXPECT_TRUE(status.ok()) << status;
   return bytes;
 }

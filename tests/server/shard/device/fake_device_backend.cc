@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,20 @@ constexpr int kPoison = 0xff;
 // The CPU's accumulation, whose sum is destroyed where its contents become undefined.
 class FakeAccumulation final : public kernels::Accumulation {
  public:
-  FakeAccumulation(std::unique_ptr<kernels::Accumulation> cpu, absl::Span<std::byte> sum)
-      : cpu_(std::move(cpu)), sum_(sum) {}
+  using Behind = std::function<kernels::ConstRegion(kernels::ConstRegion region)>;
+  FakeAccumulation(std::unique_ptr<kernels::Accumulation> cpu, absl::Span<std::byte> sum,
+                   Behind behind)
+      : cpu_(std::move(cpu)), sum_(sum), behind_(std::move(behind)) {}
 
   void Begin() override {
     std::memset(sum_.data(), kPoison, sum_.size());
     cpu_->Begin();
   }
-  void Fold(const kernels::GradientChunk& chunk) override { cpu_->Fold(chunk); }
+  void Fold(const kernels::GradientChunk& chunk) override {
+    kernels::GradientChunk folded = chunk;
+    if (!chunk.memory.empty()) folded.memory = behind_(chunk.memory);
+    cpu_->Fold(folded);
+  }
   void SetZero() override { cpu_->SetZero(); }
   kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars) override {
     return cpu_->FinishMean(scalars);
@@ -38,6 +45,7 @@ class FakeAccumulation final : public kernels::Accumulation {
  private:
   const std::unique_ptr<kernels::Accumulation> cpu_;
   const absl::Span<std::byte> sum_;
+  const Behind behind_;
 };
 
 }  // namespace
@@ -101,6 +109,8 @@ void FakeDeviceBackend::CopyIn(absl::Span<const std::byte> from, kernels::Region
 
 void FakeDeviceBackend::CopyOut(kernels::ConstRegion from, absl::Span<std::byte> to) {
   ForwardingBackend::CopyOut(Behind(from), to);
+  MutexLock lock(mu_);
+  ++copies_out_;
 }
 
 void FakeDeviceBackend::Copy(kernels::ConstRegion from, kernels::Region to) {
@@ -109,6 +119,11 @@ void FakeDeviceBackend::Copy(kernels::ConstRegion from, kernels::Region to) {
 
 void FakeDeviceBackend::RoundOut(kernels::ConstRegion floats, kernels::DType dtype, std::byte* to) {
   ForwardingBackend::RoundOut(Behind(floats), dtype, to);
+}
+
+void FakeDeviceBackend::Round(kernels::ConstRegion floats, kernels::DType dtype,
+                              kernels::Region to) {
+  ForwardingBackend::Round(Behind(floats), dtype, Behind(to));
 }
 
 uint64_t FakeDeviceBackend::Digest(uint32_t parameter_id, uint32_t slot,
@@ -122,7 +137,9 @@ uint32_t FakeDeviceBackend::LargestMagnitude(kernels::ConstRegion floats) {
 
 std::unique_ptr<kernels::Accumulation> FakeDeviceBackend::Accumulate(kernels::Region sum) {
   const kernels::Region host = Behind(sum);
-  return std::make_unique<FakeAccumulation>(ForwardingBackend::Accumulate(host), host.host_bytes());
+  return std::make_unique<FakeAccumulation>(
+      ForwardingBackend::Accumulate(host), host.host_bytes(),
+      [this](kernels::ConstRegion region) { return Behind(region); });
 }
 
 void FakeDeviceBackend::RunUpdates(absl::Span<kernels::Update> updates) {
@@ -148,6 +165,11 @@ void FakeDeviceBackend::SetFull(bool full) {
 uint64_t FakeDeviceBackend::staging_bytes() const {
   MutexLock lock(mu_);
   return staging_bytes_;
+}
+
+uint64_t FakeDeviceBackend::copies_out() const {
+  MutexLock lock(mu_);
+  return copies_out_;
 }
 
 }  // namespace kaon::shard

@@ -38,6 +38,7 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
   void CopyOut(kernels::ConstRegion from, absl::Span<std::byte> to) override;
   void Copy(kernels::ConstRegion from, kernels::Region to) override;
   void RoundOut(kernels::ConstRegion floats, kernels::DType dtype, std::byte* to) override;
+  void Round(kernels::ConstRegion floats, kernels::DType dtype, kernels::Region to) override;
   uint64_t Digest(uint32_t parameter_id, uint32_t slot, kernels::ConstRegion bytes) override;
   uint32_t LargestMagnitude(kernels::ConstRegion floats) override;
   std::unique_ptr<kernels::Accumulation> Accumulate(kernels::Region sum) override;
@@ -47,6 +48,8 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
   void SetFull(bool full);
   // Bytes of staging that are allocated.
   uint64_t staging_bytes() const;
+  // Returns the number of calls that copied out.
+  uint64_t copies_out() const;
 
  private:
   // Returns the host memory behind a region of the device.
@@ -58,6 +61,7 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
   std::map<uintptr_t, uint64_t> allocated_ ABSL_GUARDED_BY(mu_);
   bool full_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t staging_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t copies_out_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace kaon::shard

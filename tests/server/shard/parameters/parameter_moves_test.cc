@@ -49,8 +49,8 @@ class ParameterMovesTest : public testing::Test {
   }
   absl::StatusOr<float> Read(uint64_t step) {
     float value = 0;
-    const absl::Status status = publisher_.Read(kW, step, 5, kernels::DType::kFloat32, 1,
-                                                reinterpret_cast<std::byte*>(&value));
+    const absl::Status status =
+        publisher_.Read(kW, step, 5, kernels::DType::kFloat32, absl::MakeSpan(&value, 1));
     if (!status.ok()) return status;
     return value;
   }

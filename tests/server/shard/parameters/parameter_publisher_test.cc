@@ -28,8 +28,8 @@ class ParameterPublisherTest : public testing::Test {
   }
   absl::StatusOr<float> Read(uint64_t step) {
     float value = 0;
-    const absl::Status status = publisher_.Read(7, step, 1, kernels::DType::kFloat32, 1,
-                                                reinterpret_cast<std::byte*>(&value));
+    const absl::Status status =
+        publisher_.Read(7, step, 1, kernels::DType::kFloat32, absl::MakeSpan(&value, 1));
     if (!status.ok()) return status;
     return value;
   }
@@ -214,9 +214,10 @@ TEST_F(ParameterPublisherTest, RefusesAPullThatDoesNotFit) {
 TEST_F(ParameterPublisherTest, RoundsToTheTypeAskedFor) {
   Write(0, 1.00390625f);  // Halfway between two bfloat16 values: ties to even.
   uint16_t value = 0;
-  ASSERT_TRUE(
-      publisher_.Read(7, 0, 0, kernels::DType::kBFloat16, 1, reinterpret_cast<std::byte*>(&value))
-          .ok());
+  ASSERT_TRUE(publisher_
+                  .Read(7, 0, 0, kernels::DType::kBFloat16,
+                        absl::MakeSpan(reinterpret_cast<std::byte*>(&value), sizeof(value)))
+                  .ok());
   EXPECT_EQ(value, 0x3f80);
 }
 

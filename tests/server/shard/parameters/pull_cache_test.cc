@@ -85,8 +85,9 @@ class PullCacheTest : public testing::Test {
     const uint64_t most = RoundedVersion::kPieceBytes / kernels::SizeOf(dtype);
     for (uint64_t offset = 0; offset < kElements; offset += most) {
       const absl::Status status =
-          publisher_.Read(7, step, offset, dtype, std::min(most, kElements - offset),
-                          bytes.data() + offset * kernels::SizeOf(dtype));
+          publisher_.Read(7, step, offset, dtype,
+                          absl::MakeSpan(bytes).subspan(offset * kernels::SizeOf(dtype),
+                                                        most * kernels::SizeOf(dtype)));
       EXPECT_TRUE(status.ok()) << status;
     }
     return bytes;
@@ -127,13 +128,28 @@ TEST_F(PullCacheTest, ReadersOfOneVersionShareOneCopyOfEachPiece) {
   EXPECT_EQ(backend_.copies, 5);
 }
 
+TEST_F(PullCacheTest, AReaderOnTheDeviceCopiesNothingOut) {
+  Write(0, 10);
+  Write(1, 11);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const uint64_t size = kernels::SizeOf(dtype);
+    const kernels::Tensor memory(backend_, std::vector<std::byte>(7 * size));
+    ASSERT_TRUE(publisher_.Read(7, 0, 5, dtype, memory.region()).ok());
+    std::vector<std::byte> bytes(7 * size);
+    memory.Read(absl::MakeSpan(bytes));
+    EXPECT_EQ(std::memcmp(bytes.data(), OnHost(10, dtype).data() + 5 * size, bytes.size()), 0);
+  }
+  EXPECT_EQ(backend_.copies, 0);
+  EXPECT_EQ(fake_->staging_bytes(), 0u);
+}
+
 TEST_F(PullCacheTest, AReaderCopiesOnlyThePiecesThatItNeeds) {
   Write(0, 10);
   const std::vector<std::byte> expected = OnHost(10, DType::kFloat32);
   // Crosses the first border of pieces.
   const uint64_t offset = RoundedVersion::kPieceBytes / 4 - 3;
   std::vector<std::byte> bytes(6 * 4);
-  ASSERT_TRUE(publisher_.Read(7, 0, offset, DType::kFloat32, 6, bytes.data()).ok());
+  ASSERT_TRUE(publisher_.Read(7, 0, offset, DType::kFloat32, absl::MakeSpan(bytes)).ok());
   EXPECT_EQ(std::memcmp(bytes.data(), expected.data() + offset * 4, bytes.size()), 0);
   EXPECT_EQ(backend_.copies, 2);
   EXPECT_EQ(Read(0, DType::kFloat32), expected);
@@ -253,7 +269,7 @@ TEST_F(PullCacheTest, AWriterWaitsForTheReadersOfItsBufferOnly) {
   backend_.after_copy = [&] { copying = false; };
   std::vector<std::byte> bytes(4);
   std::thread reader(
-      [&] { EXPECT_TRUE(publisher_.Read(7, 0, 0, DType::kFloat32, 1, bytes.data()).ok()); });
+      [&] { EXPECT_TRUE(publisher_.Read(7, 0, 0, DType::kFloat32, absl::MakeSpan(bytes)).ok()); });
   while (!copying) std::this_thread::yield();
   Write(1, 11);
   EXPECT_TRUE(publisher_.IsReadable(7, 0));

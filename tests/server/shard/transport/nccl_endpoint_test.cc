@@ -2,147 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "kernels/mutex.h"
-#include "kernels/steady_clock.h"
-#include "tests/testing/fake_link.h"
+#include "tests/server/shard/transport/nccl_endpoint_fixture.h"
 
 namespace kaon::shard {
 namespace {
-
-using kernels::FakeFabric;
-using kernels::LinkSession;
-
-constexpr uint64_t kSlotBytes = 64;
-
-// The other rank of a session.
-class Worker {
- public:
-  Worker(FakeFabric& fabric, const v1::OpenNcclSessionResponse& opened)
-      : link_(fabric.NewLink()), memory_(*link_->Allocate(kSlotBytes)), session_(*link_, {}) {
-    kernels::UniqueId id;
-    EXPECT_EQ(opened.unique_id().size(), id.size());
-    std::memcpy(id.data(), opened.unique_id().data(), id.size());
-    EXPECT_TRUE(session_.Start(id, 1, SteadyNow()).ok());
-  }
-  ~Worker() {
-    EXPECT_TRUE(link_->Abort({session_.comm()}).ok());
-    link_->Free(memory_);
-  }
-
-  // Receives so many bytes, and returns their digest.
-  uint64_t Receive(uint64_t bytes) {
-    while (session_.state() == LinkSession::State::kConnecting) session_.Advance(SteadyNow());
-    EXPECT_TRUE(session_.Receive(0, memory_.Sub(0, bytes), SteadyNow()).ok());
-    while (session_.num_under_way() > 0) session_.Advance(SteadyNow());
-    return link_->Digest(3, memory_.Sub(0, bytes));
-  }
-  // Sends `bytes` bytes of this value. Returns their digest.
-  uint64_t Send(uint64_t bytes, int value) {
-    while (session_.state() == LinkSession::State::kConnecting) session_.Advance(SteadyNow());
-    std::memset(memory_.data(), value, bytes);
-    EXPECT_TRUE(session_.Send(0, memory_.Sub(0, bytes), SteadyNow()).ok());
-    return link_->Digest(3, memory_.Sub(0, bytes));
-  }
-
- private:
-  const std::shared_ptr<kernels::DeviceLink> link_;
-  const kernels::Region memory_;
-  LinkSession session_;
-};
-
-// Takes what an endpoint says of one transfer.
-class Arrival {
- public:
-  NcclEndpoint::Received Take() {
-    return [this](const absl::StatusOr<absl::Span<const std::byte>>& payload) {
-      MutexLock lock(mu_);
-      status_ = payload.status();
-      if (payload.ok()) bytes_.assign(payload->begin(), payload->end());
-      changed_.NotifyAll();
-    };
-  }
-  absl::Status Await() {
-    MutexLock lock(mu_);
-    while (!status_.has_value()) changed_.Wait(mu_);
-    return *status_;
-  }
-  std::vector<std::byte> bytes() {
-    MutexLock lock(mu_);
-    return bytes_;
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  std::optional<absl::Status> status_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::byte> bytes_ ABSL_GUARDED_BY(mu_);
-};
-
-class NcclEndpointTest : public testing::Test {
- protected:
-  static NcclEndpoint::Options OptionsOf(absl::Duration timeout) {
-    NcclEndpoint::Options options;
-    options.max_sessions = 4;
-    options.slots = 2;
-    options.slot_bytes = kSlotBytes;
-    options.session.transfer_timeout = timeout;
-    options.session.revoke_timeout = absl::Milliseconds(10);
-    return options;
-  }
-  void Start(absl::Duration timeout = absl::Minutes(1)) {
-    endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), OptionsOf(timeout));
-  }
-  absl::StatusOr<v1::OpenNcclSessionResponse> Open(uint32_t rank, const proto::Identity& peer = {},
-                                                   bool pulls = false) {
-    v1::OpenNcclSessionRequest request;
-    request.set_pulls(pulls);
-    request.set_job("gpt2");
-    request.set_rank(rank);
-    return endpoint_->Open(peer, request);
-  }
-  absl::Status Receive(uint64_t session, uint64_t sequence, uint64_t bytes, uint64_t digest,
-                       Arrival& arrival, uint32_t rank = 0) {
-    NcclEndpoint::Announced announced;
-    announced.transfer.set_session(session);
-    announced.transfer.set_sequence(sequence);
-    announced.transfer.set_digest(digest);
-    announced.parameter_id = 3;
-    announced.bytes = bytes;
-    return endpoint_->Receive({"gpt2", rank}, announced, arrival.Take());
-  }
-  absl::StatusOr<v1::NcclTransfer> Send(uint64_t session, size_t bytes, Arrival& arrival,
-                                        uint32_t rank = 0) {
-    return endpoint_->Send({"gpt2", rank}, session, 3, std::vector<std::byte>(bytes, std::byte{8}),
-                           [sent = arrival.Take()](const absl::Status& status) {
-                             if (!status.ok()) return sent(status);
-                             sent(absl::Span<const std::byte>());
-                           });
-  }
-  // Returns a session that has carried one transfer and is idle.
-  v1::OpenNcclSessionResponse OpenAndUse(uint32_t rank, std::list<Worker>& workers) {
-    const auto opened = Open(rank);
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    Worker& worker = workers.emplace_back(*fabric_, *opened);
-    Arrival arrival;
-    EXPECT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival, rank).ok());
-    EXPECT_TRUE(arrival.Await().ok());
-    return *opened;
-  }
-  // Ends a session and waits until it is forgotten.
-  void AwaitSessions(size_t sessions) {
-    while (endpoint_->num_sessions() != sessions) std::this_thread::yield();
-  }
-
-  const std::shared_ptr<FakeFabric> fabric_ = std::make_shared<FakeFabric>();
-  std::unique_ptr<NcclEndpoint> endpoint_;
-};
 
 TEST_F(NcclEndpointTest, HandsOverWhatArrivesWithTheAnnouncedDigest) {
   Start();
@@ -150,7 +19,7 @@ TEST_F(NcclEndpointTest, HandsOverWhatArrivesWithTheAnnouncedDigest) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->slots(), 2u);
   EXPECT_EQ(opened->slot_bytes(), kSlotBytes);
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   for (uint64_t sequence = 1; sequence <= 5; ++sequence) {
     Arrival arrival;
     const uint64_t digest = worker.Send(60, static_cast<int>(sequence));
@@ -166,7 +35,7 @@ TEST_F(NcclEndpointTest, SendsInTheOrderThatItAnnounces) {
   const auto opened = Open(0, {}, /*pulls=*/true);
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(endpoint_->num_sessions(), 2u) << "each direction has a session";
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
     Arrival arrival;
     const auto transfer = Send(opened->session(), 10 * sequence, arrival);
@@ -184,7 +53,7 @@ TEST_F(NcclEndpointTest, RefusesToSendWhatDoesNotFit) {
   const uint64_t pushes = Open(0)->session();
   const auto opened = Open(0, {}, /*pulls=*/true);
   const uint64_t session = opened->session();
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   Arrival none;
   EXPECT_EQ(Send(pushes, 60, none).status(),
             absl::UnavailableError("NCCL session 1 is for pushes, expecting pulls"));
@@ -207,7 +76,7 @@ TEST_F(NcclEndpointTest, RefusesToSendWhatDoesNotFit) {
 TEST_F(NcclEndpointTest, TellsWhatEachWorkerSent) {
   Start();
   EXPECT_TRUE(endpoint_->Pairs("gpt2").empty());
-  std::list<Worker> workers;
+  std::list<NcclWorker> workers;
   OpenAndUse(1, workers);
   const auto second = OpenAndUse(0, workers);
   EXPECT_TRUE(endpoint_->Pairs("other").empty());
@@ -226,7 +95,7 @@ TEST_F(NcclEndpointTest, RefusesBytesWithAnotherDigest) {
   Start();
   fabric_->SetFaults({.corrupt_at = 1});
   const auto opened = Open(0);
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   Arrival arrival;
   const uint64_t digest = worker.Send(60, 7);
   ASSERT_TRUE(Receive(opened->session(), 1, 60, digest, arrival).ok());
@@ -240,7 +109,7 @@ TEST_F(NcclEndpointTest, RefusesBytesWithAnotherDigest) {
 TEST_F(NcclEndpointTest, RefusesAnnouncementsThatDoNotFit) {
   Start();
   const auto opened = Open(0);
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   const uint64_t session = opened->session();
   Arrival arrival;
   EXPECT_EQ(Receive(session + 1, 1, 60, 0, arrival),
@@ -261,7 +130,7 @@ TEST_F(NcclEndpointTest, RefusesAnnouncementsThatDoNotFit) {
 TEST_F(NcclEndpointTest, HasNoMoreTransfersUnderWayThanSlots) {
   Start();
   const auto opened = Open(0);
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   Arrival arrivals[3];
   EXPECT_TRUE(Receive(opened->session(), 1, 60, 0, arrivals[0]).ok());
   EXPECT_TRUE(Receive(opened->session(), 2, 60, 0, arrivals[1]).ok());
@@ -276,8 +145,8 @@ TEST_F(NcclEndpointTest, EndsASessionWhoseTransferDoesNotArriveAndKeepsTheOthers
   Start(absl::Milliseconds(300));
   const auto silent = Open(0);
   const auto other = Open(1);
-  Worker silent_worker(*fabric_, *silent);
-  Worker worker(*fabric_, *other);
+  NcclWorker silent_worker(*fabric_, *silent);
+  NcclWorker worker(*fabric_, *other);
   Arrival never;
   ASSERT_TRUE(Receive(silent->session(), 1, 60, 0, never).ok());
   EXPECT_TRUE(absl::IsUnavailable(never.Await()));
@@ -290,7 +159,7 @@ TEST_F(NcclEndpointTest, EndsASessionWhoseTransferDoesNotArriveAndKeepsTheOthers
 TEST_F(NcclEndpointTest, ASlotIsNotFreeBeforeTheAbortHasReturned) {
   Start();
   const auto opened = Open(0);
-  Worker worker(*fabric_, *opened);
+  NcclWorker worker(*fabric_, *opened);
   Arrival arrival;
   ASSERT_TRUE(Receive(opened->session(), 1, 60, 0, arrival).ok());
   const uint64_t allocations = fabric_->counts().allocations;
@@ -309,7 +178,7 @@ TEST_F(NcclEndpointTest, ASlotIsNotFreeBeforeTheAbortHasReturned) {
 TEST_F(NcclEndpointTest, ANewSessionEndsTheEarlierOneOfItsWorker) {
   Start();
   const auto first = Open(0);
-  Worker worker(*fabric_, *first);
+  NcclWorker worker(*fabric_, *first);
   Arrival arrival;
   ASSERT_TRUE(Receive(first->session(), 1, 60, 0, arrival).ok());
   const auto second = Open(0);
@@ -320,7 +189,7 @@ TEST_F(NcclEndpointTest, ANewSessionEndsTheEarlierOneOfItsWorker) {
 
 TEST_F(NcclEndpointTest, AnIdleSessionWhoseReceiveIsRefusedEnds) {
   Start();
-  std::list<Worker> workers;
+  std::list<NcclWorker> workers;
   // In most rounds, the endpoint's thread sleeps and learns of it from Receive alone.
   for (int i = 0; i < 10; ++i) {
     const auto opened = OpenAndUse(0, workers);
@@ -334,7 +203,7 @@ TEST_F(NcclEndpointTest, AnIdleSessionWhoseReceiveIsRefusedEnds) {
 
 TEST_F(NcclEndpointTest, AnIdleSessionEndsEvenIfTheNextOneDoesNotBegin) {
   Start();
-  std::list<Worker> workers;
+  std::list<NcclWorker> workers;
   OpenAndUse(0, workers);
   fabric_->SetFaults({.init = absl::UnavailableError("no link")});
   EXPECT_EQ(Open(0).status(), absl::UnavailableError("no link"));
@@ -386,7 +255,7 @@ TEST_F(NcclEndpointTest, ASessionThatIsJoinedStartsTheCountAnew) {
       AwaitSessions(1);
       continue;
     }
-    Worker worker(*fabric_, *opened);
+    NcclWorker worker(*fabric_, *opened);
     Arrival arrival;
     ASSERT_TRUE(Receive(opened->session(), 1, 60, worker.Send(60, 1), arrival).ok());
     EXPECT_TRUE(arrival.Await().ok());
@@ -414,7 +283,7 @@ TEST_F(NcclEndpointTest, TheLongestIdleSessionEndsWhenAnotherWorkerNeedsRoom) {
   options.max_sessions = 2;
   options.min_idle = absl::ZeroDuration();
   endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
-  std::list<Worker> workers;
+  std::list<NcclWorker> workers;
   const auto first = OpenAndUse(0, workers);
   const auto second = OpenAndUse(1, workers);
   EXPECT_EQ(Open(2).status(), absl::ResourceExhaustedError("all 2 NCCL sessions are in use"));
@@ -432,7 +301,7 @@ TEST_F(NcclEndpointTest, ASessionThatIsInUseStaysWhenAnotherWorkerNeedsRoom) {
   options.max_sessions = 1;
   options.min_idle = absl::ZeroDuration();
   endpoint_ = std::make_unique<NcclEndpoint>(fabric_->NewLink(), options);
-  std::list<Worker> workers;
+  std::list<NcclWorker> workers;
   const auto first = OpenAndUse(0, workers);
   Arrival arrival;
   EXPECT_TRUE(Receive(first.session(), 2, 60, 0, arrival).ok());
