@@ -168,11 +168,14 @@ cluster_wait_serving() {
   done
 }
 
-# cluster_claim DIR: fails, and says why, if a cluster already runs there.
+# cluster_claim DIR: fails, and says why, if a server of a cluster already runs there. Its shards outlive a coordinator.
 cluster_claim() {
-  cluster_alive "$1" coordinator || return 0
-  cluster_say "$1 already has a running cluster; stop it with deploy/local_cluster.sh stop $1"
-  return 1
+  local file
+  for file in "$1"/coordinator.pid "$1"/shard-*.pid; do
+    cluster_alive "$1" "$(basename "$file" .pid)" || continue
+    cluster_say "$1 already has a running cluster; stop it with deploy/local_cluster.sh stop $1"
+    return 1
+  done
 }
 
 # cluster_start DIR SHARDS WORKERS: certificates, shards, coordinator; returns when they serve.
