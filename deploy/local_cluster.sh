@@ -13,7 +13,7 @@ Usage: deploy/local_cluster.sh start DIR [OPTION]...
        deploy/local_cluster.sh stop DIR
 
 start   makes DIR with new certificates, starts the servers, waits until they serve, and leaves them running
-run     the same, but ends them when the standard input ends, and then exits
+run     the same, but ends them at the first line or the end of the standard input, and then exits
 stop    ends them
 
   --shards N             number of shards (2)
@@ -308,7 +308,7 @@ local_cluster_main() {
     return 1
   fi
   if [ "$action" = run ]; then
-    echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input ends"
+    echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input has a line or ends"
     read -r || true
     cluster_stop "$dir"
     return
