@@ -141,14 +141,21 @@ absl::Status WorkerState::CheckIsNext(uint64_t step) {
   // A replaced coordinator that does not know it yet may report an old state.
   const bool newer =
       std::pair(job.timeline(), job.applied_step()) > std::pair(timeline_, applied_step_);
+  uint64_t applied_step = applied_step_;
   if (!step_is_open_ && newer) {
-    timeline_ = job.timeline();
-    applied_step_ = job.applied_step();
-    weights_loaded_ = job.weights_loaded();
+    applied_step = job.applied_step();
+    // Only a join tells the loss scale of another timeline. A step that begins now ends as rewound,
+    // and the worker takes over all of that timeline.
+    const bool is_scaled = job_->description().definition.loss_scaler.has_value();
+    if (!is_scaled || job.timeline() == timeline_) {
+      timeline_ = job.timeline();
+      applied_step_ = job.applied_step();
+      weights_loaded_ = job.weights_loaded();
+    }
   }
-  if (step == applied_step_ + 1) return absl::OkStatus();
+  if (step == applied_step + 1) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("step ", step, " begun, expecting ", applied_step_ + 1));
+      absl::StrCat("step ", step, " begun, expecting ", applied_step + 1));
 }
 
 absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOptions& options) {

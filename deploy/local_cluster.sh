@@ -13,7 +13,7 @@ Usage: deploy/local_cluster.sh start DIR [OPTION]...
        deploy/local_cluster.sh stop DIR
 
 start   makes DIR with new certificates, starts the servers, waits until they serve, and leaves them running
-run     the same, but ends them when the standard input ends, and then exits
+run     the same, but ends them at the first line or the end of the standard input, and then exits
 stop    ends them
 
   --shards N             number of shards (2)
@@ -168,11 +168,14 @@ cluster_wait_serving() {
   done
 }
 
-# cluster_claim DIR: fails, and says why, if a cluster already runs there.
+# cluster_claim DIR: fails, and says why, if a server of a cluster already runs there. Its shards outlive a coordinator.
 cluster_claim() {
-  cluster_alive "$1" coordinator || return 0
-  cluster_say "$1 already has a running cluster; stop it with deploy/local_cluster.sh stop $1"
-  return 1
+  local file
+  for file in "$1"/coordinator.pid "$1"/shard-*.pid; do
+    cluster_alive "$1" "$(basename "$file" .pid)" || continue
+    cluster_say "$1 already has a running cluster; stop it with deploy/local_cluster.sh stop $1"
+    return 1
+  done
 }
 
 # cluster_start DIR SHARDS WORKERS: certificates, shards, coordinator; returns when they serve.
@@ -305,7 +308,7 @@ local_cluster_main() {
     return 1
   fi
   if [ "$action" = run ]; then
-    echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input ends"
+    echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port") until the standard input has a line or ends"
     read -r || true
     cluster_stop "$dir"
     return

@@ -387,8 +387,15 @@ int Run(const Options& options) {
   return IsAReaders(options.command) ? RunQuery(options, calls) : RunAct(options, calls);
 }
 
+// Returns `status`, or a failure if the output is incomplete: a disk may be full.
+int CheckWritten(const Options& options, int status) {
+  // A command that repeats ends when nobody reads on.
+  if (std::cout.flush() || status != 0 || RepeatsByItself(options.command)) return status;
+  return Fail(options, absl::DataLossError("the output was not written to its end"));
+}
+
 int RunOrWatch(const Options& options) {
-  if (!options.watch_seconds.has_value()) return Run(options);
+  if (!options.watch_seconds.has_value()) return CheckWritten(options, Run(options));
   return Watch([&options] { return Run(options); },
                [&options] {
                  PauseFor(absl::Seconds(*options.watch_seconds));

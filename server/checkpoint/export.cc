@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -133,6 +134,16 @@ Contents WeightsOf(CheckpointReader& reader, kernels::DType dtype) {
   return contents;
 }
 
+// Names the form of Muon's buffers, unless groups differ: an import then takes each as in its job.
+void AddMomentumForm(const v1::JobDefinition& job, Contents& contents) {
+  std::set<v1::MomentumForm> forms;
+  for (const v1::ParameterGroup& group : job.groups()) {
+    if (group.rule() == v1::RULE_MUON) forms.insert(group.muon().momentum_form());
+  }
+  if (forms.size() != 1) return;
+  contents.metadata[kMomentumFormKey] = *forms.begin() == v1::MOMENTUM_FORM_EMA ? kEma : kSum;
+}
+
 absl::Status AddState(CheckpointReader& reader, Contents& contents) {
   const v1::CheckpointManifest& manifest = reader.manifest();
   const v1::JobDefinition& job = manifest.registration().definition();
@@ -153,6 +164,7 @@ absl::Status AddState(CheckpointReader& reader, Contents& contents) {
                    return to.Append(LittleEndian64(updates));
                  });
   }
+  AddMomentumForm(job, contents);
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = true;

@@ -28,6 +28,7 @@ absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
 
 // Writes weights and optimizer state as fp32, under the names that ImportWeights reads. The
 // metadata `registration` is the RegisterBody as Protobuf's JSON with every default written out.
+// `momentum_form` is the form of Muon's buffers; it is absent if the job's groups have both forms.
 // Codes of ExportWeights.
 absl::StatusOr<FileSums> ExportState(CheckpointDirectory& from,
                                      const v1::CheckpointManifest& manifest, disk::Directory& to,

@@ -20,9 +20,6 @@ namespace kaon::checkpoint {
 namespace {
 
 constexpr int64_t kMaxUpdates = int64_t{1} << 62;
-constexpr char kMomentumFormKey[] = "momentum_form";
-constexpr char kEma[] = "ema";
-constexpr char kSum[] = "sum";
 
 std::optional<kernels::DType> DTypeOf(TensorType type) {
   switch (type) {

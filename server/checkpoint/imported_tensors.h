@@ -20,6 +20,10 @@ namespace kaon::checkpoint {
 
 // Role of the number of updates of a parameter, an I64 scalar. Exports write it, too.
 inline constexpr char kUpdatesRole[] = "updates_applied";
+// Metadata of the form of Muon's buffers, and its values. Exports write it, too.
+inline constexpr char kMomentumFormKey[] = "momentum_form";
+inline constexpr char kEma[] = "ema";
+inline constexpr char kSum[] = "sum";
 
 // Returns "role:parameter", the name of a parameter's state in a file.
 std::string StateName(absl::string_view role, const v1::ParameterSpec& parameter);

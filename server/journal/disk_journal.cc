@@ -142,6 +142,8 @@ void DiskJournal::Run() {
     } else if (stopping_) {
       if (!written_.empty()) SyncLocked();
       ended_ = true;
+    } else if (full_) {
+      ForgetFullDiskLocked();
     } else if (written_.empty() && truncate_to_ > 0) {
       wake_.WaitFor(mu_, truncate_at_ - SteadyNow());
     } else if (written_.empty()) {
@@ -188,6 +190,13 @@ void DiskJournal::WriteFrontLocked() {
   } else {
     FailLocked(status);
   }
+}
+
+void DiskJournal::ForgetFullDiskLocked() {
+  read_only_reason_.clear();
+  mu_.Unlock();
+  NoteRoom(absl::OkStatus());
+  mu_.Lock();
 }
 
 void DiskJournal::WaitForRoomLocked() {

@@ -39,8 +39,8 @@ class DiskJournal : public Journal {
     // Maximum delay of a decision: it becomes durable with the next vote (protocol.md 2.1 rule 5),
     // or after this time without any append.
     absl::Duration idle_delay = absl::Seconds(1);
-    // Called for each write that finds the disk full, with its error, and with OK for the next
-    // write that succeeds. Runs on the journal's thread; must not block.
+    // Called for each write that finds the disk full, with its error, and with OK once one succeeds
+    // or none waits for room any more. Runs on the journal's thread; must not block.
     std::function<void(const absl::Status& status)> on_room;
     // Called with true before each write of a gradient, and with false after it, also if the write
     // failed. Runs on the journal's thread; must not block.
@@ -95,6 +95,8 @@ class DiskJournal : public Journal {
   // These release the lock while they write.
   void WriteFrontLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WaitForRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing waits for room any more. The next write tells whether the disk is still full.
+  void ForgetFullDiskLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SyncLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TruncateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

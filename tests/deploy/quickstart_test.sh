@@ -288,6 +288,16 @@ nothing_runs && fail "it was stopped"
 "$stop" stop "$FAKE/cluster"
 expect_no_process
 
+begin "a directory whose coordinator alone has ended"
+run --keep-running --dir "$FAKE/cluster"
+kill -KILL "$(cat "$FAKE/cluster/coordinator.pid")"
+run --dir "$FAKE/cluster"
+expect_status 1
+grep -q "already has a running cluster" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+[ -e "$FAKE/cluster/shard-1.pid" ] || fail "the files of running shards are gone"
+"$stop" stop "$FAKE/cluster"
+expect_no_process
+
 begin "ports of servers that do not listen yet"
 ports=$(
   # shellcheck source=deploy/local_cluster.sh

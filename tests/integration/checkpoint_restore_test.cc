@@ -314,6 +314,48 @@ TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds)
   EXPECT_TRUE(take_heard().empty());
 }
 
+// The trainer has multiplied its loss by the scale of the old timeline. The step must not count.
+TEST_F(CheckpointRestoreTest, AWorkerTakesTheLossScaleOfATimelineThatItsJobHeardOf) {
+  v1::JobDefinition definition = SmallJob();
+  definition.mutable_loss_scaler()->set_dynamic(true);
+  definition.mutable_loss_scaler()->set_initial_scale(4);
+  definition.mutable_loss_scaler()->set_growth_interval(1);
+  checkpoint::CheckpointDirectory directory(*files_);
+  const auto file = files_->Open("weights").value();
+  ASSERT_TRUE(checkpoint::ImportWeights(*file, definition, "scaled", directory).ok());
+  InProcessCluster cluster(2, checkpoint_dir_);
+  grpc::Status status;
+  v1::RestoreCheckpointRequest request;
+  request.set_id("scaled");
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  Client client = cluster.Connect();
+  Result<Job> job = client.Attach("small");
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  Result<Worker> worker = job->Join(0);
+  ASSERT_TRUE(worker.ok()) << worker.status().ToString();
+  EXPECT_EQ(worker->loss_scale(), 4);
+  Train(*job, *worker, 1, 2);
+  EXPECT_GT(worker->loss_scale(), 4);
+
+  request.set_job("small");
+  request.set_expected_step(2);
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_TRUE(job->Refresh().ok());
+  BeginOptions begin;
+  begin.step = 1;
+  Result<Step> step = worker->Begin(begin);
+  ASSERT_TRUE(step.ok()) << step.status().ToString();
+  FinishOptions finish;
+  for (uint32_t id = 0; id < SmallJob().parameters_size(); ++id) {
+    finish.missing_parameters.push_back(id);
+  }
+  EXPECT_EQ(step->Finish(finish).Get().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(worker->loss_scale(), 4);
+  Train(*job, *worker, 1, 1);
+}
+
 // The job of the session hears of it before its worker does.
 TEST_F(CheckpointRestoreTest, ATrainerFollowsARewindThatItsPullToldItOf) {
   InProcessCluster cluster(2, checkpoint_dir_);

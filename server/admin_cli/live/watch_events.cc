@@ -11,6 +11,8 @@ namespace kaon::admin_cli {
 
 namespace {
 
+constexpr char kCoordinator[] = "coordinator";
+
 std::string NameOf(const v1::ShardStatus& shard) { return absl::StrCat("shard ", shard.shard()); }
 
 }  // namespace
@@ -40,9 +42,21 @@ std::string EventLines::NewOf(const std::string& time, const std::string& server
   return lines;
 }
 
+void EventLines::NoteCoordinator(const v1::GetStatusResponse& status) {
+  const auto known = counts_.find(kCoordinator);
+  if (known != counts_.end() && status.started_unix_millis() != started_) {
+    // One that has started since has counted everything since.
+    known->second.clear();
+    if (status.started_unix_millis() <= answered_) counts_.erase(known);
+  }
+  started_ = status.started_unix_millis();
+  answered_ = status.time_unix_millis();
+}
+
 std::string EventLines::New(const v1::GetStatusResponse& status) {
+  NoteCoordinator(status);
   const std::string time = monitor::TimeText(status.time_unix_millis());
-  std::string lines = NewOf(time, "coordinator", status.events());
+  std::string lines = NewOf(time, kCoordinator, status.events());
   for (const v1::ShardStatus& shard : status.shards()) {
     if (!shard.connected()) continue;
     absl::StrAppend(&lines, NewOf(time, NameOf(shard), shard.description().events()));

@@ -23,7 +23,8 @@ class EventLines {
   explicit EventLines(bool json) : json_(json) {}
 
   // Returns the lines of what was counted since the last call. The first call returns nothing.
-  // A count below the last one is of a server that restarted: all of it is new.
+  // A count below the last one is of a server that restarted: all of it is new. Nothing is new of
+  // the first answer of another coordinator.
   std::string New(const v1::GetStatusResponse& status);
 
   // Returns a line for each server that answered before and does not now, or the reverse.
@@ -33,12 +34,18 @@ class EventLines {
   using Counts = std::map<std::string, uint64_t>;
   using Events = google::protobuf::RepeatedPtrField<v1::EventCount>;
 
+  // Forgets the counts of a coordinator that another one replaces.
+  void NoteCoordinator(const v1::GetStatusResponse& status);
   std::string NewOf(const std::string& time, const std::string& server, const Events& events);
 
   const bool json_;
   // Newest counts by server. A server is absent before its first answer.
   std::map<std::string, Counts> counts_;
   std::map<std::string, bool> is_away_;
+  // Of the coordinator that answered last: when it started, and when it answered, in milliseconds
+  // since 1970 UTC.
+  int64_t started_ = 0;
+  int64_t answered_ = 0;
 };
 
 // Reads as KeepAsking says. `errors` also says once that a shard does not answer.

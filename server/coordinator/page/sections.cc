@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -46,12 +47,10 @@ std::string Fact(absl::string_view name, absl::string_view value) {
                       "</dd></div>");
 }
 
-// Returns steps per second over the newest points; absent without times.
+// Returns steps per second over all points; absent without times.
 std::optional<double> StepRate(const Curves& curves) {
-  constexpr size_t kNewest = 50;
-  const size_t size = curves.points.size();
-  if (size < 2) return std::nullopt;
-  const StepPoint& first = curves.points[size > kNewest ? size - kNewest : 0];
+  if (curves.points.size() < 2) return std::nullopt;
+  const StepPoint& first = curves.points.front();
   const StepPoint& last = curves.points.back();
   if (first.unix_millis == 0 || last.unix_millis <= first.unix_millis) return std::nullopt;
   return 1000 * static_cast<double>(last.step - first.step) /
@@ -71,14 +70,18 @@ std::string Summary(const PageFacts& data, const Curves& curves) {
       : status.holder()  ? Badge(true, "serving")
                          : Badge(true, "standby"),
       " ", Escape(data.problem.ok() ? status.phase() : data.problem.ToString()), "</p><dl>");
-  const StepPoint* const newest = curves.points.empty() ? nullptr : &curves.points.back();
+  // The reader may have chosen a range of older steps.
+  StepCurves log;
+  log.Add(data.newest);
+  const std::shared_ptr<const Curves> now = log.Read(0, UINT64_MAX);
+  const StepPoint* const newest = now->points.empty() ? nullptr : &now->points.back();
   const auto skipped = std::count_if(curves.points.begin(), curves.points.end(),
                                      [](const StepPoint& point) { return point.skipped; });
   absl::StrAppend(
       &html, Fact("Step", absl::StrCat(status.applied_step())),
       Fact("Loss", Number(newest == nullptr ? std::nullopt : newest->loss)),
       Fact("Gradient norm", Number(newest == nullptr ? std::nullopt : newest->grad_norm)),
-      Fact("Steps / s", Number(StepRate(curves))),
+      Fact("Steps / s", Number(StepRate(*now))),
       Fact("Skipped, of those shown", absl::StrCat(skipped)),
       Fact("Loss scale", newest == nullptr ? "-" : Number(newest->loss_scale)),
       Fact("Coordinator since", OrDash(TimeText(status.started_unix_millis()))),

@@ -45,6 +45,14 @@ void StepCurves::Add(const v1::StepHistoryResponse& history) {
 void StepCurves::AddPointLocked(const v1::StepRecord& record, int64_t unix_millis) {
   const v1::StepBody& step = record.plan().step();
   const v1::StepDecision& decision = record.decision();
+  std::vector<std::string> groups;
+  // Rates are in every plan, ordered as the job's groups.
+  for (const v1::GroupRate& rate : step.rates()) {
+    if (groups.size() < kMaxGroups) groups.push_back(rate.group());
+  }
+  // Another job has the name: nobody looked while the first one was deleted.
+  if (!curves_.groups.empty() && curves_.groups != groups) curves_ = Curves();
+  curves_.groups = std::move(groups);
   // A ratio may be of a later step than the points so far.
   if (!curves_.points.empty() && curves_.points.back().step >= step.step()) {
     DropFrom(step.step(), curves_.points);
@@ -60,11 +68,8 @@ void StepCurves::AddPointLocked(const v1::StepRecord& record, int64_t unix_milli
   if (decision.has_grad_norm()) point.grad_norm = decision.grad_norm();
   point.loss_scale = step.loss_scale();
   point.unix_millis = unix_millis;
-  // Rates are in every plan, ordered as the job's groups.
-  for (const v1::GroupRate& rate : step.rates()) {
-    if (point.groups.size() == kMaxGroups) break;
-    if (curves_.groups.size() == point.groups.size()) curves_.groups.push_back(rate.group());
-    point.groups.emplace_back().rate = rate.learning_rate();
+  for (size_t i = 0; i < curves_.groups.size(); ++i) {
+    point.groups.emplace_back().rate = step.rates(static_cast<int>(i)).learning_rate();
   }
   for (const v1::GroupNorm& norm : decision.norms()) {
     const auto found = std::find(curves_.groups.begin(), curves_.groups.end(), norm.group());

@@ -32,6 +32,8 @@ expect 0 "isa avx512, avx2, scalar" server/shard/kaon-shard --version
 expect 0 "\"commit\": \"$commit\"" "$KAONCTL" version -o json
 expect 0 "\"version\": \"$version\"" "$KAONCTL" version -o json
 expect 0 "cuda_plugin: " "$KAONCTL" version -o yaml
+# Output that does not fit on the disk.
+expect 1 "DATA_LOSS: the output was not written to its end" bash -c '"$0" version >/dev/full' "$KAONCTL"
 
 expect 4 "UNAVAILABLE: coordinator 127.0.0.1:1" "$KAONCTL" "${NOBODY[@]}" status
 expect 4 '"exit_status": 4' "$KAONCTL" "${NOBODY[@]}" status -o json

@@ -75,6 +75,20 @@ class ImportedTensorsTest : public testing::Test {
     return ImportWeights(*disk_.Open("in").value(), job_, "start", directory_);
   }
 
+  // Expects ValueOf times `factor` in Muon's buffer. SGD's is a sum in torch as well.
+  void ExpectBuffers(const v1::CheckpointManifest& manifest, float factor) {
+    ASSERT_TRUE(ExportState(directory_, manifest, disk_, "buffers").ok());
+    const std::unique_ptr<disk::File> file = disk_.Open("buffers").value();
+    const auto reader = SafetensorsReader::Open(*file, kImportedFiles).value();
+    const std::pair<const char*, float> factors[] = {{"momentum_buffer:h.w", factor},
+                                                     {"momentum_buffer:o.w", 1.f}};
+    for (const auto& [name, expected] : factors) {
+      float values[24];
+      ASSERT_TRUE(ReadFloats(*reader, **reader->Find(name), 0, absl::MakeSpan(values)).ok());
+      for (size_t i = 0; i < 24; ++i) EXPECT_FLOAT_EQ(values[i], expected * ValueOf(i)) << name;
+    }
+  }
+
   std::string ImportError() { return std::string(Import().status().message()); }
 
   simulation::SimulatedDirectory disk_{"in", 1};
@@ -149,20 +163,34 @@ TEST_F(ImportedTensorsTest, MuonsMomentumIsConvertedToTheFormOfTheJob) {
   metadata_["momentum_form"] = "sum";
   const absl::StatusOr<v1::CheckpointManifest> manifest = Import();
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  ASSERT_TRUE(ExportState(directory_, *manifest, disk_, "out").ok());
-  const std::unique_ptr<disk::File> file = disk_.Open("out").value();
-  const auto reader = SafetensorsReader::Open(*file, kImportedFiles).value();
-  // SGD's buffer is a sum in torch as well.
-  const std::pair<const char*, float> factors[] = {{"momentum_buffer:h.w", 0.05f},
-                                                   {"momentum_buffer:o.w", 1.f}};
-  for (const auto& [name, factor] : factors) {
-    float values[24];
-    ASSERT_TRUE(ReadFloats(*reader, **reader->Find(name), 0, absl::MakeSpan(values)).ok());
-    for (size_t i = 0; i < 24; ++i) EXPECT_FLOAT_EQ(values[i], factor * ValueOf(i)) << name;
-  }
+  ExpectBuffers(*manifest, 0.05f);
   metadata_["momentum_form"] = "mean";
   ASSERT_TRUE(disk_.Remove("in").ok());
   EXPECT_EQ(ImportError(), "file in/in: metadata momentum_form is 'mean', must be ema or sum");
+}
+
+// A sum is 1 / (1 - 0.95) of an average.
+TEST_F(ImportedTensorsTest, AJobOfTheOtherFormTakesAnExport) {
+  job_.mutable_groups(0)->set_momentum_dtype(v1::STATE_DTYPE_FLOAT32);
+  const v1::CheckpointManifest first = Import().value();
+  ASSERT_TRUE(ExportState(directory_, first, disk_, "averages").ok());
+  job_.mutable_groups(0)->mutable_muon()->set_momentum_form(v1::MOMENTUM_FORM_SUM);
+  const absl::StatusOr<v1::CheckpointManifest> second =
+      ImportWeights(*disk_.Open("averages").value(), job_, "second", directory_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  ExpectBuffers(*second, 20);
+}
+
+// Nothing says the form of each buffer then.
+TEST_F(ImportedTensorsTest, AnExportOfBothFormsNamesNone) {
+  *job_.add_groups() = job_.groups(0);
+  job_.mutable_groups(3)->set_name("sums");
+  job_.mutable_groups(3)->mutable_muon()->set_momentum_form(v1::MOMENTUM_FORM_SUM);
+  const v1::CheckpointManifest manifest = Import().value();
+  ASSERT_TRUE(ExportState(directory_, manifest, disk_, "out").ok());
+  const std::unique_ptr<disk::File> file = disk_.Open("out").value();
+  const auto reader = SafetensorsReader::Open(*file, kImportedFiles).value();
+  EXPECT_EQ(reader->header().metadata.count("momentum_form"), 0u);
 }
 
 TEST_F(ImportedTensorsTest, NamesStateThatIsIncompleteOrDoesNotFit) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <regex>
 #include <string>
@@ -290,6 +291,22 @@ TEST_F(DiskJournalTest, ForgetsGradientsThatWaitForRoom) {
   Append(Promise(1), 'a');
   WaitUntilDone("a");
   EXPECT_EQ(Reopened(), std::vector<std::string>{Describe(Promise(1))});
+}
+
+// The shard serves again, although nothing is written that would tell of room.
+TEST_F(DiskJournalTest, IsReadOnlyNoLongerThanSomethingWaitsForRoom) {
+  std::atomic<bool> is_told_full = false;
+  options_.on_room = [&](const absl::Status& status) { is_told_full = !status.ok(); };
+  Open();
+  SetError("write", absl::ResourceExhaustedError("writing /d/x: No space left on device"));
+  journal_->AppendGradient(Slice(2, 1, 0, values_));
+  WaitUntilReadOnly(true);
+  journal_->WithdrawGradients();
+  WaitUntilReadOnly(false);
+  while (is_told_full) std::this_thread::yield();
+  journal_->AppendGradient(Slice(2, 2, 0, values_));
+  WaitUntilReadOnly(true);
+  journal_.reset();
 }
 
 TEST_F(DiskJournalTest, ForgetsWhatASnapshotStandsForAndGoesOn) {

@@ -68,6 +68,22 @@ TEST(WatchEventsTest, AllIsNewOfAServerThatRestarted) {
             "1970-01-01T00:00:01Z  shard 0      promise +2 (2)\n");
 }
 
+v1::GetStatusResponse Started(int64_t unix_millis, uint64_t takeovers) {
+  v1::GetStatusResponse status = Status(takeovers, 3);
+  status.set_started_unix_millis(unix_millis);
+  return status;
+}
+
+TEST(WatchEventsTest, NothingIsNewInTheFirstAnswerOfAnotherCoordinator) {
+  EXPECT_EQ(Watch({Started(100, 2), Started(500, 9), Started(500, 10), Started(100, 2)}).out,
+            "1970-01-01T00:00:01Z  coordinator  takeover +1 (10)\n");
+}
+
+TEST(WatchEventsTest, AllIsNewOfACoordinatorThatRestarted) {
+  EXPECT_EQ(Watch({Started(100, 2), Started(1'500, 3)}).out,
+            "1970-01-01T00:00:01Z  coordinator  takeover +3 (3)\n");
+}
+
 TEST(WatchEventsTest, SaysOnceThatAShardIsAway) {
   const Watched watched =
       Watch({Status(0, 3), Status(0, 0, false), Status(0, 0, false), Status(0, 4)});

@@ -43,16 +43,26 @@ class SectionsTest : public testing::Test {
 };
 
 TEST_F(SectionsTest, SummarizesAndEscapes) {
+  for (uint64_t step = 6; step <= 7; ++step) {
+    v1::StepRecord& record = *data_.newest.add_records();
+    record.mutable_plan()->set_position(step + 2);
+    record.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+    record.mutable_plan()->mutable_step()->set_step(step);
+    record.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+    record.mutable_decision()->set_loss(0.25 * static_cast<double>(step));
+    (*data_.newest.mutable_decided_unix_millis())[step + 2] = static_cast<int64_t>(500 * step);
+  }
+  // The reader looks at older steps.
   curves_.points.resize(2);
-  curves_.points[0].step = 6;
+  curves_.points[0].step = 1;
   curves_.points[0].unix_millis = 1000;
   curves_.points[0].skipped = true;
-  curves_.points[1].step = 7;
-  curves_.points[1].unix_millis = 1500;
-  curves_.points[1].loss = 1.25;
+  curves_.points[1].step = 2;
+  curves_.points[1].unix_millis = 1100;
+  curves_.points[1].loss = 9;
   const std::string html = Html("summary");
   EXPECT_THAT(html, HasSubstr("serving</span> step 8 &lt;of&gt; rank 1"));
-  EXPECT_THAT(html, HasSubstr("<dt>Loss</dt><dd>1.25</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>Loss</dt><dd>1.75</dd>"));
   EXPECT_THAT(html, HasSubstr("<dt>Steps / s</dt><dd>2</dd>"));
   EXPECT_THAT(html, HasSubstr("<dt>Skipped, of those shown</dt><dd>1</dd>"));
 }

@@ -76,6 +76,28 @@ TEST(StepCurvesTest, ForgetsStepsThatTheLogHasAgain) {
   EXPECT_EQ(curves.newest_step(), 0u);
 }
 
+// A job is deleted and another one gets its name while no page is open. The values
+// of its groups are not those of the first job's.
+TEST(StepCurvesTest, ForgetsAJobWithOtherGroups) {
+  StepCurves curves;
+  curves.Add(Steps(1, 1, 10));
+  curves.AddRatio("a", "w", 9, 0.1);
+  v1::StepHistoryResponse other = Steps(14, 1, 2);
+  for (v1::StepRecord& record : *other.mutable_records()) {
+    record.mutable_plan()->mutable_step()->mutable_rates(0)->set_group("c");
+    v1::GroupNorm& norm = *record.mutable_decision()->add_norms();
+    norm.set_group("c");
+    norm.set_norm(7);
+  }
+  curves.Add(other);
+  const Curves all = *curves.Read(0, UINT64_MAX);
+  EXPECT_EQ(all.groups, (std::vector<std::string>{"c", "b"}));
+  EXPECT_TRUE(all.ratios.empty());
+  ASSERT_EQ(all.points.size(), 2u);
+  EXPECT_EQ(all.points[1].groups.at(0).norm, 7);
+  EXPECT_EQ(curves.next_position(), 16u);
+}
+
 TEST(StepCurvesTest, KeepsARatioThatIsAheadOfTheLog) {
   StepCurves curves;
   curves.AddRatio("a", "w", 9, 0.1);
