@@ -1,6 +1,7 @@
 // Facts that each line of the JSON log has as keys, where they are known. Job, step and shard are
 // of the process, which has one log. The peer is of the thread that writes the line. The trace is
-// of the thread's call, else of the process's newest begun step. Any thread.
+// of the thread's call, else of the newest step that a coordinator has begun or a shard accepted.
+// Any thread.
 #ifndef KAON_SERVER_CONFIG_LOG_FACTS_H_
 #define KAON_SERVER_CONFIG_LOG_FACTS_H_
 
@@ -29,8 +30,8 @@ struct LogFacts {
 // empty job clears both.
 void SetLogJob(absl::string_view job, std::optional<uint64_t> step);
 void SetLogShard(uint32_t shard);
-// Sets the trace of the newest begun step, as a rank names it; empty = none. The trace of the
-// lowest rank that names one counts.
+// Sets the trace of the newest step, as a rank names it; empty = none. The trace of the lowest rank
+// that names one counts.
 void SetLogTrace(uint64_t step, uint32_t rank, absl::string_view trace_id);
 
 // Names the peer of all lines that this thread writes while the object lives. The innermost object

@@ -2,8 +2,10 @@
 
 #include <optional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/ballot.h"
 #include "server/config/log_facts.h"
 
 namespace kaon::monitor {
@@ -13,6 +15,7 @@ namespace {
 // The servers of a healthy cluster log less than 1 MB a day together.
 constexpr absl::Duration kInterval = absl::Minutes(10);
 constexpr absl::Duration kShortInterval = absl::Seconds(1);
+constexpr size_t kTraceIdBytes = 16;
 
 }  // namespace
 
@@ -22,6 +25,19 @@ void NoteEntry(const v1::StepPlan& plan) {
   // The initial weights are step 0.
   if (plan.has_step()) step = plan.step().step();
   config::SetLogJob(plan.job(), step);
+  // A shard that missed the plan knows no trace of the step, and that of another step is over.
+  if (step.has_value()) config::SetLogTrace(*step, 0, "");
+}
+
+void NoteTrace(const v1::StepPlan* accepted, const v1::CoordinatorToShard& message) {
+  const v1::StepPlan& plan = message.plan();
+  if (accepted == nullptr || !plan.has_step() || plan.position() != accepted->position() ||
+      proto::CompareRound(plan, *accepted) != 0) {
+    return;
+  }
+  const bool known = message.trace_id().size() == kTraceIdBytes;
+  config::SetLogTrace(plan.step().step(), 0,
+                      known ? absl::BytesToHexString(message.trace_id()) : "");
 }
 
 std::string StepLog::Line(const v1::StepRecord& record, const std::string& name, absl::Time now) {

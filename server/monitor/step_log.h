@@ -8,11 +8,15 @@
 
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
 
 namespace kaon::monitor {
 
 // Makes the job and the step of a decided entry keys of later lines (log_facts.h). Any thread.
 void NoteEntry(const v1::StepPlan& plan);
+// Makes the trace of a step a key of later lines, if the shard has accepted the plan of `message`.
+// `accepted` is null if it has accepted none. Any thread.
+void NoteTrace(const v1::StepPlan* accepted, const v1::CoordinatorToShard& message);
 
 class StepLog {
  public:

@@ -356,6 +356,7 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
     const PlanStanding before = StandingOf(core_.machine());
     core_.OnControl(stream, message, received);
     NotePlan(before);
+    monitor::NoteTrace(core_.machine().accepted_plan(), message);
     Deliver();
     if (message.has_drain()) OnDrain(stream, message);
     core_.OnReady(stream, SteadyNow());

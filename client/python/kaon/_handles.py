@@ -6,6 +6,7 @@ import _thread
 import collections
 import contextlib
 import ctypes
+import operator
 import os
 import threading
 from typing import Any, Callable, Deque, List, Optional, Set
@@ -59,10 +60,13 @@ class Handle:
         # One token for each call of the handle.
         self._users: Set[object] = set()
         self._is_closed = False
-        self._is_released = False
         self._freed = threading.Event()
+        pointer = ctypes.c_void_p()
+        # The first next() takes the pointer and frees it in one call, so Ctrl-C comes before both or after both.
+        self._unfreed = iter([pointer])
+        self._frees = map(self._free, self._unfreed)
         # The last attribute: __del__ does nothing without it.
-        self._pointer = ctypes.c_void_p()
+        self._pointer = pointer
 
     def use(self, function: str, *arguments: Any) -> Any:
         """Calls a function of the library with this handle, which is not freed meanwhile. FailedPreconditionError
@@ -96,16 +100,17 @@ class Handle:
 
     def _free_unused(self) -> None:
         with self._lock:
-            if self._users or self._is_released:
+            if self._users:
                 return
-            self._is_released = True
+        is_mine = True
         # Ctrl-C during the free is raised after it.
         try:
-            if self._pointer:
-                self._free(self._pointer)
+            # Another thread may have taken the pointer.
+            is_mine = not self._pointer or next(self._frees, self) is not self
         finally:
-            self.kept = None
-            self._freed.set()
+            if is_mine:
+                self.kept = None
+                self._freed.set()
 
     def close(self) -> None:
         """Frees the handle. If calls of it run, the last one frees it."""
@@ -126,7 +131,8 @@ class Handle:
     def __del__(self) -> None:
         # It may run on any thread and at any place: in on_rewind, for which a free would wait, or under a lock.
         # Ctrl-C may have ended close() before the free.
-        if not getattr(self, "_pointer", None) or self._is_released or _forked_after_connect:
+        is_there = getattr(self, "_pointer", None) and operator.length_hint(self._unfreed) > 0
+        if not is_there or _forked_after_connect:
             return
         if self._closes_at_once():
             self.close()

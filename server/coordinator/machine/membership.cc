@@ -10,6 +10,7 @@
 #include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/monitor/trace_context.h"
 
 namespace kaon::coordinator {
 
@@ -18,6 +19,12 @@ namespace {
 // Returns 1 for 0.
 uint32_t MicroBatches(const v1::BeginStepRequest& request) {
   return request.micro_batches() == 0 ? 1 : request.micro_batches();
+}
+
+// Keeps 16 bytes of what a caller may make long.
+std::string TraceIdOf(const v1::BeginStepRequest& request) {
+  const auto context = monitor::ParseTraceparent(request.traceparent());
+  return context.has_value() ? context->trace_id : "";
 }
 
 absl::Status CheckShare(const v1::BeginStepRequest& request) {
@@ -183,7 +190,7 @@ absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
 
 absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
   const Begun begun{request.step(), request.token_weight(), MicroBatches(request),
-                    MultipliersOf(request)};
+                    MultipliersOf(request), TraceIdOf(request)};
   const uint32_t rank = request.rank();
   if (HasBegun(rank, begun.step)) {
     // Rule 6: "Begin(t) of one attempt is immutable".
@@ -282,6 +289,14 @@ std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
     member.set_micro_batches(worker.begun->micro_batches);
   }
   return members;
+}
+
+std::string Membership::TraceOf(uint64_t step) const {
+  for (const auto& [rank, worker] : workers_) {
+    if (!HasBegun(rank, step) || IsLost(step, rank)) continue;
+    if (!worker.begun->trace_id.empty()) return worker.begun->trace_id;
+  }
+  return "";
 }
 
 Membership::Agreed Membership::AgreeOnMultipliers(uint64_t step) {

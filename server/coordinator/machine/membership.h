@@ -109,6 +109,9 @@ class Membership {
   // it; nothing if none has.
   std::optional<job::RateMultipliers> LastMultipliers(uint64_t step) const;
   bool HasBegun(uint32_t rank, uint64_t step) const;
+  // Returns the trace id, 16 bytes, with which the lowest member began the step that names one;
+  // empty if none does.
+  std::string TraceOf(uint64_t step) const;
   // Returns the ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
 
@@ -120,6 +123,7 @@ class Membership {
     double token_weight = 0;
     uint32_t micro_batches = 0;
     job::RateMultipliers multipliers;
+    std::string trace_id;
   };
   struct Worker {
     v1::Attempt attempt;

@@ -489,6 +489,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan_bytes_ = plan_.SerializeAsString();
   v1::CoordinatorToShard message;
   *message.mutable_plan() = plan_;
+  if (plan_.has_step()) message.set_trace_id(membership_.TraceOf(plan_.step().step()));
   plan_message_ = Share(std::move(message));
   for (ShardView& view : shards_) view.ForgetEntry();
   phase_ = Phase::kRound;

@@ -4,11 +4,13 @@
 import _thread
 import contextlib
 import ctypes
+import dis
 import gc
 import json
 import os
 import re
 import signal
+import sys
 import threading
 import unittest
 import weakref
@@ -552,6 +554,30 @@ class CloseTest(StandInTest):
         del handle
         _handles.await_dropped()
         self.assertIn("worker_free", self.library.calls)
+
+    def test_ctrl_c_at_any_line_of_a_free_loses_no_handle_and_frees_none_twice(self):
+        code = _handles.Handle._free_unused.__code__
+        lines = sorted({line for _, line in dis.findlinestarts(code) if line is not None} - {code.co_firstlineno})
+        for line in lines:
+            interrupted, left = [], [line]
+
+            def trace(frame, event, _):
+                if event == "line" and left == [frame.f_lineno]:
+                    interrupted.append(left.pop())
+                    raise KeyboardInterrupt
+                return trace if frame.f_code is code else None
+            self.library.calls.clear()
+            handle = self.handle("worker")
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                with contextlib.suppress(KeyboardInterrupt):
+                    handle.close()
+            finally:
+                sys.settrace(before)
+            del handle
+            _handles.await_dropped()
+            self.assertEqual(self.library.calls.count("worker_free"), 1, f"line {line}, interrupted at {interrupted}")
 
     def test_a_client_waits_for_the_calls_of_other_threads(self):
         closed = self.client()

@@ -3,7 +3,9 @@
 
 import contextlib
 import itertools
+import json
 import os
+import re
 import signal
 import threading
 import time
@@ -39,7 +41,9 @@ class OptimizerTest(unittest.TestCase):
     """Each test has a cluster of its own, which serves one job."""
 
     def setUp(self):
-        cluster = kaon.local_cluster(shards=1)
+        # The log of each server says of which trace a step is a part.
+        with mock.patch.dict(os.environ, KAON_LOG_FORMAT="json"):
+            cluster = kaon.local_cluster(shards=1)
         cluster.__enter__()
         self.addCleanup(cluster.__exit__)
         self.cluster = cluster
@@ -254,6 +258,13 @@ class OptimizerTest(unittest.TestCase):
             loss_of(model, step).backward()
             optimizer.step()
         self.assertEqual(begun, [(number, f"00-{number:032x}-{number:016x}-01") for number in (1, 2, 3)])
+        for server in ("coordinator", "shard-0"):
+            log = (self.cluster.directory / f"{server}.log").read_text()
+            lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+            # Of the applied steps the first one has a line.
+            traces_of_first = [line.get("trace_id") for line in lines
+                               if line["level"] == "info" and re.search(r"\bstep 1\b.* applied", line["msg"])]
+            self.assertEqual(traces_of_first, [f"{1:032x}"], server)
 
     def test_workers_of_a_data_loader_may_be_forked_during_a_training(self):
         model = model_of()

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -84,6 +85,55 @@ TEST(NoteEntryTest, LinesHaveTheJobAndItsNewestTrainStep) {
   plan.mutable_job_deletion();
   NoteEntry(plan);
   EXPECT_EQ(config::CurrentLogFacts().job, "");
+}
+
+class NoteTraceTest : public testing::Test {
+ protected:
+  static v1::CoordinatorToShard Plan(uint64_t step, uint64_t round, const std::string& trace_id) {
+    v1::CoordinatorToShard message;
+    message.mutable_plan()->set_job("traced");
+    message.mutable_plan()->set_position(step + 1);
+    message.mutable_plan()->set_round(round);
+    message.mutable_plan()->mutable_step()->set_step(step);
+    message.set_trace_id(trace_id);
+    return message;
+  }
+  static std::string Noted() { return config::CurrentLogFacts().trace_id; }
+
+  const std::string id_ = std::string(16, '\xab');
+  const std::string text_ = "abababababababababababababababab";
+};
+
+TEST_F(NoteTraceTest, LinesHaveTheTraceOfTheAcceptedPlanUntilTheNextStep) {
+  const v1::CoordinatorToShard first = Plan(1, 2, id_);
+  NoteTrace(&first.plan(), first);
+  EXPECT_EQ(Noted(), text_);
+  // Late or refused.
+  for (const auto& [step, round] : {std::pair(1, 1), std::pair(0, 2), std::pair(2, 2)}) {
+    NoteTrace(&first.plan(), Plan(step, round, std::string(16, '\1')));
+    NoteTrace(nullptr, Plan(step, round, std::string(16, '\1')));
+    EXPECT_EQ(Noted(), text_) << step << " " << round;
+  }
+  NoteEntry(first.plan());
+  EXPECT_EQ(Noted(), text_);
+  const v1::CoordinatorToShard untraced = Plan(2, 1, "");
+  NoteTrace(&untraced.plan(), untraced);
+  EXPECT_EQ(Noted(), "");
+}
+
+TEST_F(NoteTraceTest, AStepWhosePlanWasMissedHasNoTrace) {
+  const v1::CoordinatorToShard first = Plan(1, 1, id_);
+  NoteTrace(&first.plan(), first);
+  NoteEntry(Plan(2, 1, "").plan());
+  EXPECT_EQ(Noted(), "");
+}
+
+TEST_F(NoteTraceTest, IgnoresAnIdOfAnotherLength) {
+  for (const size_t bytes : {1, 15, 17, 1 << 20}) {
+    const v1::CoordinatorToShard message = Plan(bytes, 1, std::string(bytes, 'x'));
+    NoteTrace(&message.plan(), message);
+    EXPECT_EQ(Noted(), "") << bytes;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 
 namespace kaon::coordinator {
@@ -28,8 +31,10 @@ class MembershipTest : public ::testing::Test {
     if (previous != nullptr) *request.mutable_previous_attempt() = *previous;
     return members_.Join(request, BallotOf(ballot));
   }
-  absl::Status Begin(uint32_t rank, const v1::Attempt& attempt, uint64_t nonce, uint64_t step) {
+  absl::Status Begin(uint32_t rank, const v1::Attempt& attempt, uint64_t nonce, uint64_t step,
+                     const std::string& traceparent = "") {
     v1::BeginStepRequest request;
+    request.set_traceparent(traceparent);
     request.set_rank(rank);
     *request.mutable_attempt() = attempt;
     request.set_process_nonce(nonce);
@@ -158,6 +163,26 @@ TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   members_.Lose(1, "");
   EXPECT_FALSE(members_.AllBegun(7));
   EXPECT_THAT(members_.MissingRanks(0), ElementsAre(0));
+}
+
+TEST_F(MembershipTest, TraceOfAStepIsThatOfTheLowestMemberThatNamesOne) {
+  members_.Reset(3);
+  const auto named = [](char digit) {
+    return absl::StrCat("00-", std::string(32, digit), "-b7ad6b7169203331-01");
+  };
+  ASSERT_TRUE(Begin(2, *Join(2, 3), 3, 7, named('2')).ok());
+  EXPECT_EQ(members_.TraceOf(7), std::string(16, '\x22'));
+  ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7, named('0')).ok());
+  EXPECT_EQ(members_.TraceOf(7), std::string(16, '\x22')) << "0 is no id";
+  const v1::Attempt one = *Join(1, 2);
+  ASSERT_TRUE(Begin(1, one, 2, 7, named('1')).ok());
+  EXPECT_EQ(members_.TraceOf(7), std::string(16, '\x11'));
+  // A repeated share may name another one.
+  ASSERT_TRUE(Begin(1, one, 2, 7, named('3')).ok());
+  EXPECT_EQ(members_.TraceOf(7), std::string(16, '\x11'));
+  members_.Lose(1, "");
+  EXPECT_EQ(members_.TraceOf(7), std::string(16, '\x22'));
+  EXPECT_EQ(members_.TraceOf(8), "");
 }
 
 TEST_F(MembershipTest, RankThatJoinsAnewHasBegunNothing) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 #include "server/coordinator/machine/step_machine.h"
@@ -43,6 +44,8 @@ TEST(StepMachineCallsTest, PlanCarriesRatesWeightsAndRevision) {
   v1::BeginStepRequest second = machine.BeginRequest(1, 3);
   second.set_learning_rate_multiplier(0.5);
   second.set_micro_batches(4);
+  const std::string trace(32, 'a');
+  second.set_traceparent(absl::StrCat("00-", trace, "-b7ad6b7169203331-01"));
   ASSERT_TRUE(machine.Begin(first).ok() && machine.Begin(second).ok());
   const v1::StepPlan plan = *machine.SentPlan(1);
   EXPECT_EQ(plan.position(), mid.plan().position() + 1);
@@ -52,6 +55,7 @@ TEST(StepMachineCallsTest, PlanCarriesRatesWeightsAndRevision) {
   EXPECT_EQ(plan.step().members(0).token_weight(), 3);
   EXPECT_EQ(plan.step().members(0).micro_batches(), 1);
   EXPECT_EQ(plan.step().members(1).micro_batches(), 4);
+  EXPECT_EQ(absl::BytesToHexString(machine.sent(1).back().trace_id()), trace);
 }
 
 // The order of the begins does not matter: rank 0 counts in a tie, otherwise most ranks.
