@@ -134,7 +134,7 @@ bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
   proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) return false;
   connections_.push_back({fd, CookieOf(fd), peer, now, std::move(duplicate), /*identity=*/"",
-                          /*certificate=*/nullptr, std::make_shared<CallCounts>()});
+                          /*certificate=*/nullptr, std::make_shared<CallCounts>(call_limits_)});
   unknown_[peer.name] = std::prev(connections_.end());
   by_name_[peer.name] = std::prev(connections_.end());
   ++by_address_[peer.address];

@@ -12,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/descriptor.h"
+#include "server/auth/call_limits.h"
 #include "server/auth/peer_certificate.h"
 #include "server/listener/call_counts.h"
 #include "server/listener/memory_guard.h"
@@ -70,7 +72,10 @@ class ConnectionTable {
   // address gets at most three quarters.
   static Limits Share(size_t descriptors);
 
-  explicit ConnectionTable(const Limits& limits) : limits_(limits) {}
+  // Connections tell `call_limits`, if there are any, when they are gone.
+  explicit ConnectionTable(const Limits& limits,
+                           std::shared_ptr<auth::CallLimits> call_limits = nullptr)
+      : limits_(limits), call_limits_(std::move(call_limits)) {}
 
   // Returns whether another connection may be accepted now. Cuts an unknown peer if that makes
   // room; the room exists once the owner has closed its descriptor.
@@ -139,6 +144,7 @@ class ConnectionTable {
   void Forget(Connections::iterator connection);
 
   const Limits limits_;
+  const std::shared_ptr<auth::CallLimits> call_limits_;
   // Ordered by arrival.
   Connections connections_;
   // Keyed by Peer::name.
