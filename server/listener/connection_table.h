@@ -66,6 +66,8 @@ class ConnectionTable {
     size_t descriptors = 0;
     size_t unknown = 0;
     size_t per_address = 0;
+    // Connections of one certificate's identity. An honest cluster has far fewer.
+    size_t per_identity = 16384;
     absl::Duration unknown_lifetime = absl::Seconds(10);
   };
   // Divides `descriptors`. Unknown peers get at most a quarter of them, and at most 128. One
@@ -87,8 +89,9 @@ class ConnectionTable {
   // has too many connections or no descriptor is left; the caller must then close `fd`.
   bool Add(int fd, const Peer& peer, absl::Time now);
   bool IsUnknown(const std::string& name) const { return unknown_.count(name) > 0; }
-  // Call it when the peer of that name, with that identity, has made an authorized call. The
-  // certificate is null without TLS.
+  // Call it when the peer of that name, with that identity, has made an authorized call. Cuts the
+  // connection if the identity has too many. The certificate is null without TLS; peers without
+  // one may share an identity, which then has no limit.
   void MarkKnown(const std::string& name, const std::string& identity,
                  std::shared_ptr<const auth::PeerCertificate> certificate = nullptr);
   // Returns the live connections of known peers with certificates.
@@ -140,7 +143,8 @@ class ConnectionTable {
   Connections::iterator Oldest(const std::string* address = nullptr);
   void ReapClosed(absl::Time now);
   bool HasRoom() const;
-  void Leave(const Peer& peer);
+  // Call it once when a connection is not live any more.
+  void Leave(const Connection& connection);
   void Forget(Connections::iterator connection);
 
   const Limits limits_;
@@ -151,8 +155,9 @@ class ConnectionTable {
   std::map<std::string, Connections::iterator> unknown_;
   // Keyed by Peer::name, the newest of each.
   std::map<std::string, Connections::iterator> by_name_;
-  // Number of live connections by address.
+  // Number of live connections by address, and of those with a certificate by identity.
   std::map<std::string, size_t> by_address_;
+  std::map<std::string, size_t> by_identity_;
   uint64_t num_cut_ = 0;
   absl::Time next_reap_ = absl::InfinitePast();
 };
