@@ -33,7 +33,9 @@ namespace kaon::auth {
 namespace {
 
 // gRPC parses all that one read returns before anybody can end the connection. 1 MiB holds 7,500
-// streams, which take 130 MB.
+// streams, which take 130 MB. So a server reads little at once until it has found a connection
+// drained after more than that, which a flood does not let it find.
+constexpr int kFirstReadBytes = 8 << 10;
 constexpr int kReadBytes = 64 << 10;
 // Property of a connection's context: its number in CallLimits.
 constexpr char kConnection[] = "kaon_connection";
@@ -182,8 +184,12 @@ void HardenServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   proto::SetSharedArguments([&](const char* name, int value) {
-    const bool chunk = absl::StrContains(name, "read_chunk_size");
-    builder.AddChannelArgument(name, chunk ? kReadBytes : value);
+    if (name == absl::string_view(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE)) {
+      value = kReadBytes;
+    } else if (absl::StrContains(name, "read_chunk_size")) {
+      value = kFirstReadBytes;
+    }
+    builder.AddChannelArgument(name, value);
   });
   // Callers ping every kKeepaliveTime, with or without a call. Twice as often is abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
