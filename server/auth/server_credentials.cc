@@ -8,15 +8,19 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/kaon/client.h"
 #include "client/transport/certificate_check.h"
 #include "client/transport/certificate_files.h"
 #include "client/transport/channel.h"
 #include "client/transport/loopback.h"
+#include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
 #include "proto/grpc_limits.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
@@ -29,23 +33,38 @@ namespace kaon::auth {
 namespace {
 
 // gRPC parses all that one read returns before anybody can end the connection. 1 MiB holds 7,500
-// streams, which take 130 MB.
+// streams, which take 130 MB. So a server reads little at once until it has found a connection
+// drained after more than that, which a flood does not let it find.
+constexpr int kFirstReadBytes = 8 << 10;
 constexpr int kReadBytes = 64 << 10;
+// Property of a connection's context: its number in CallLimits.
+constexpr char kConnection[] = "kaon_connection";
+
+uint64_t HeaderBytes(const grpc::AuthMetadataProcessor::InputMetadata& metadata) {
+  uint64_t bytes = 0;
+  // HTTP/2 counts 32 bytes for each header.
+  for (const auto& [key, value] : metadata) bytes += key.size() + value.size() + 32;
+  return bytes;
+}
 
 // Runs for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
-  MethodAuthorizer(std::shared_ptr<PeerPolicy> policy, OnRefused on_refused, OnCall on_call)
+  MethodAuthorizer(std::shared_ptr<PeerPolicy> policy, OnRefused on_refused, OnCall on_call,
+                   std::shared_ptr<CallLimits> limits)
       : policy_(std::move(policy)),
         on_refused_(std::move(on_refused)),
-        on_call_(std::move(on_call)) {}
+        on_call_(std::move(on_call)),
+        limits_(std::move(limits)) {}
 
-  // Process only looks up values, so it may run on gRPC's thread.
+  // Process only looks up values and counts, so it may run on gRPC's thread.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
     if (on_call_) on_call_();
+    // Calls that their role may not make take memory as well.
+    if (const absl::Status few = Count(metadata, *context); !few.ok()) return proto::ToGrpc(few);
     const absl::Status authorized = Authorize(metadata, *context);
     if (!authorized.ok() && on_refused_) {
       const absl::StatusOr<proto::Identity> peer = CertificateIdentity(*context);
@@ -55,6 +74,30 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   }
 
  private:
+  // UNAVAILABLE if the call is beyond a limit.
+  absl::Status Count(const InputMetadata& metadata, grpc::AuthContext& context) {
+    if (limits_ == nullptr) return absl::OkStatus();
+    const absl::Time now = SteadyNow();
+    uint64_t connection = 0;
+    {
+      // Calls of one connection share its context, and gRPC reads it without a lock. Nobody else
+      // adds to it, and nobody reads it before the first call of its connection has been here.
+      MutexLock lock(mu_);
+      connection = ConnectionOf(context);
+      if (connection == 0) {
+        connection = limits_->Connect(now);
+        context.AddProperty(kConnection, std::to_string(connection));
+      }
+    }
+    const absl::StatusOr<proto::Identity> peer = CertificateIdentity(context);
+    const std::string identity = peer.ok() ? peer->ToUri() : "";
+    absl::Status status = limits_->Arrive(connection, identity, HeaderBytes(metadata), now);
+    if (!status.ok()) {
+      LOG_EVERY_T(WARNING, 1) << "call of " << identity << " refused: " << status.message();
+    }
+    return status;
+  }
+
   absl::Status Authorize(const InputMetadata& metadata, const grpc::AuthContext& context) {
     const auto path = metadata.find(":path");
     if (path == metadata.end()) return absl::PermissionDeniedError("call names no method");
@@ -69,6 +112,9 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   const std::shared_ptr<PeerPolicy> policy_;
   const OnRefused on_refused_;
   const OnCall on_call_;
+  const std::shared_ptr<CallLimits> limits_;
+  // Guards the contexts of all connections while a number is added.
+  Mutex mu_;
 };
 
 kaon::TlsFiles FilesOf(const v1::TlsConfig& tls) {
@@ -103,7 +149,7 @@ absl::Status CheckServerTls(const v1::TlsConfig& tls, absl::string_view listen, 
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
     const v1::TlsConfig& tls, absl::string_view listen, std::shared_ptr<PeerPolicy> policy,
-    OnRefused on_refused, OnCall on_call) {
+    OnRefused on_refused, OnCall on_call, std::shared_ptr<CallLimits> limits) {
   KAON_ASSIGN_OR_RETURN(const bool secured, IsSecured(tls, listen));
   if (!secured) return grpc::InsecureServerCredentials();
   KAON_ASSIGN_OR_RETURN(const auto provider, client::WatchFiles(FilesOf(tls)));
@@ -114,8 +160,16 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
   credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>(
-      std::move(policy), std::move(on_refused), std::move(on_call)));
+      std::move(policy), std::move(on_refused), std::move(on_call), std::move(limits)));
   return credentials;
+}
+
+uint64_t ConnectionOf(const grpc::AuthContext& context) {
+  const std::vector<grpc::string_ref> found = context.FindPropertyValues(kConnection);
+  uint64_t number = 0;
+  if (found.size() != 1) return 0;
+  return absl::SimpleAtoi(absl::string_view(found[0].data(), found[0].size()), &number) ? number
+                                                                                        : 0;
 }
 
 void HardenServer(grpc::ServerBuilder& builder) {
@@ -130,8 +184,12 @@ void HardenServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   proto::SetSharedArguments([&](const char* name, int value) {
-    const bool chunk = absl::StrContains(name, "read_chunk_size");
-    builder.AddChannelArgument(name, chunk ? kReadBytes : value);
+    if (name == absl::string_view(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE)) {
+      value = kReadBytes;
+    } else if (absl::StrContains(name, "read_chunk_size")) {
+      value = kFirstReadBytes;
+    }
+    builder.AddChannelArgument(name, value);
   });
   // Callers ping every kKeepaliveTime, with or without a call. Twice as often is abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

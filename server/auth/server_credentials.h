@@ -7,6 +7,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/identity.h"
+#include "server/auth/call_limits.h"
 #include "server/auth/peer_policy.h"
 
 namespace kaon::auth {
@@ -28,17 +30,23 @@ using OnRefused = std::function<void(const std::string& peer, const absl::Status
 // thread of gRPC; must not block.
 using OnCall = std::function<void()>;
 
+// Returns the number that CallLimits has given to the connection of a call that has passed the
+// credentials; 0 if there is none, as without TLS.
+uint64_t ConnectionOf(const grpc::AuthContext& context);
+
 // Creates credentials for mutual TLS that check every method against the table of
 // authorization_matrix.h. A caller without a certificate of the CA fails in the handshake. A caller
 // without an identity gets UNAUTHENTICATED, as one whom `policy` refuses, and one with the wrong
-// role gets PERMISSION_DENIED. Changed files are reloaded within seconds.
-// Without certificates the port is plaintext on loopback only, and every method is open.
+// role gets PERMISSION_DENIED. Calls beyond `limits` get UNAVAILABLE; null allows all. Changed
+// files are reloaded within seconds. Without certificates the port is plaintext on loopback only,
+// and every method is open.
 //   INVALID_ARGUMENT     `listen` is not host:port, or only some of the three files are named
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
     const v1::TlsConfig& tls, absl::string_view listen, std::shared_ptr<PeerPolicy> policy,
-    OnRefused on_refused = nullptr, OnCall on_call = nullptr);
+    OnRefused on_refused = nullptr, OnCall on_call = nullptr,
+    std::shared_ptr<CallLimits> limits = nullptr);
 
 // Checks the address and the files that a server of `role` starts with. Logs a warning if its
 // certificate expires soon. Errors: CreateServerCredentials and client::CheckCertificates.

@@ -53,12 +53,14 @@ std::map<std::string, CallObserver::Messages> CallObserver::FormsOf(grpc::Servic
 CallObserver::CallObserver(std::shared_ptr<CallCounts> counts, Messages messages, bool streams)
     : counts_(std::move(counts)), messages_(messages), streams_(streams) {
   counts_->open_calls.fetch_add(1, std::memory_order_relaxed);
+  if (counts_->number != 0) counts_->limits->Begin(counts_->number);
 }
 
 CallObserver::~CallObserver() {
   counts_->taken_bytes.fetch_add(held_bytes_, std::memory_order_relaxed);
   counts_->taken_messages.fetch_add(1, std::memory_order_relaxed);
   counts_->open_calls.fetch_sub(1, std::memory_order_relaxed);
+  if (counts_->number != 0) counts_->limits->End(counts_->number);
 }
 
 void CallObserver::Intercept(grpc::experimental::InterceptorBatchMethods* batch) {

@@ -134,7 +134,7 @@ bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
   proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) return false;
   connections_.push_back({fd, CookieOf(fd), peer, now, std::move(duplicate), /*identity=*/"",
-                          /*certificate=*/nullptr, std::make_shared<CallCounts>()});
+                          /*certificate=*/nullptr, std::make_shared<CallCounts>(call_limits_)});
   unknown_[peer.name] = std::prev(connections_.end());
   by_name_[peer.name] = std::prev(connections_.end());
   ++by_address_[peer.address];
@@ -145,8 +145,14 @@ void ConnectionTable::MarkKnown(const std::string& name, const std::string& iden
                                 std::shared_ptr<const auth::PeerCertificate> certificate) {
   const auto found = unknown_.find(name);
   if (found == unknown_.end()) return;
-  found->second->identity = identity;
-  found->second->certificate = std::move(certificate);
+  const auto connection = found->second;
+  if (certificate != nullptr) {
+    const auto held = by_identity_.find(identity);
+    if (held != by_identity_.end() && held->second >= limits_.per_identity) return Cut(connection);
+    ++by_identity_[identity];
+  }
+  connection->identity = identity;
+  connection->certificate = std::move(certificate);
   EndUnknown(name);
 }
 
@@ -193,7 +199,7 @@ bool ConnectionTable::End(uint64_t id) {
   shutdown(duplicate.get(), SHUT_RDWR);
   if (found->duplicate.valid()) EndUnknown(found->peer.name);
   found->live = false;
-  Leave(found->peer);
+  Leave(*found);
   return true;
 }
 
@@ -214,12 +220,15 @@ void ConnectionTable::Cut(Connections::iterator connection) {
   shutdown(connection->duplicate.get(), SHUT_RDWR);
   EndUnknown(connection->peer.name);
   connection->live = false;
-  Leave(connection->peer);
+  Leave(*connection);
 }
 
-void ConnectionTable::Leave(const Peer& peer) {
-  const auto held = by_address_.find(peer.address);
+void ConnectionTable::Leave(const Connection& connection) {
+  const auto held = by_address_.find(connection.peer.address);
   if (--held->second == 0) by_address_.erase(held);
+  if (connection.certificate == nullptr) return;
+  const auto of_identity = by_identity_.find(connection.identity);
+  if (--of_identity->second == 0) by_identity_.erase(of_identity);
 }
 
 ConnectionTable::Connections::iterator ConnectionTable::Oldest(const std::string* address) {
@@ -255,7 +264,7 @@ void ConnectionTable::ReapClosed(absl::Time now) {
     if (CookieOf(connection->fd) == connection->cookie) continue;
     // Another connection may have this name by now.
     if (connection->duplicate.valid()) EndUnknown(connection->peer.name);
-    if (connection->live) Leave(connection->peer);
+    if (connection->live) Leave(*connection);
     Forget(connection);
   }
 }

@@ -12,11 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/descriptor.h"
+#include "server/auth/call_limits.h"
 #include "server/auth/peer_certificate.h"
 #include "server/listener/call_counts.h"
 #include "server/listener/memory_guard.h"
@@ -64,13 +66,18 @@ class ConnectionTable {
     size_t descriptors = 0;
     size_t unknown = 0;
     size_t per_address = 0;
+    // Connections of one certificate's identity. An honest cluster has far fewer.
+    size_t per_identity = 16384;
     absl::Duration unknown_lifetime = absl::Seconds(10);
   };
   // Divides `descriptors`. Unknown peers get at most a quarter of them, and at most 128. One
   // address gets at most three quarters.
   static Limits Share(size_t descriptors);
 
-  explicit ConnectionTable(const Limits& limits) : limits_(limits) {}
+  // Connections tell `call_limits`, if there are any, when they are gone.
+  explicit ConnectionTable(const Limits& limits,
+                           std::shared_ptr<auth::CallLimits> call_limits = nullptr)
+      : limits_(limits), call_limits_(std::move(call_limits)) {}
 
   // Returns whether another connection may be accepted now. Cuts an unknown peer if that makes
   // room; the room exists once the owner has closed its descriptor.
@@ -82,8 +89,9 @@ class ConnectionTable {
   // has too many connections or no descriptor is left; the caller must then close `fd`.
   bool Add(int fd, const Peer& peer, absl::Time now);
   bool IsUnknown(const std::string& name) const { return unknown_.count(name) > 0; }
-  // Call it when the peer of that name, with that identity, has made an authorized call. The
-  // certificate is null without TLS.
+  // Call it when the peer of that name, with that identity, has made an authorized call. Cuts the
+  // connection if the identity has too many. The certificate is null without TLS; peers without
+  // one may share an identity, which then has no limit.
   void MarkKnown(const std::string& name, const std::string& identity,
                  std::shared_ptr<const auth::PeerCertificate> certificate = nullptr);
   // Returns the live connections of known peers with certificates.
@@ -135,18 +143,21 @@ class ConnectionTable {
   Connections::iterator Oldest(const std::string* address = nullptr);
   void ReapClosed(absl::Time now);
   bool HasRoom() const;
-  void Leave(const Peer& peer);
+  // Call it once when a connection is not live any more.
+  void Leave(const Connection& connection);
   void Forget(Connections::iterator connection);
 
   const Limits limits_;
+  const std::shared_ptr<auth::CallLimits> call_limits_;
   // Ordered by arrival.
   Connections connections_;
   // Keyed by Peer::name.
   std::map<std::string, Connections::iterator> unknown_;
   // Keyed by Peer::name, the newest of each.
   std::map<std::string, Connections::iterator> by_name_;
-  // Number of live connections by address.
+  // Number of live connections by address, and of those with a certificate by identity.
   std::map<std::string, size_t> by_address_;
+  std::map<std::string, size_t> by_identity_;
   uint64_t num_cut_ = 0;
   absl::Time next_reap_ = absl::InfinitePast();
 };

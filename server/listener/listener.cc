@@ -28,6 +28,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
+#include "server/auth/server_credentials.h"
 #include "server/listener/port_owner.h"
 #include "server/monitor/wall_clock.h"
 
@@ -45,6 +46,10 @@ constexpr absl::Duration kPause = absl::Milliseconds(10);
 // Fewer descriptors for connections make no useful service; more bring no benefit.
 constexpr size_t kMinDescriptors = 8;
 constexpr size_t kMaxDescriptors = 1 << 20;
+
+// 64 calls beyond the limit take as many bytes with the smallest headers, and a handshake 2 KiB.
+// Peers send less before their first handler, but for large messages.
+constexpr uint64_t kFloodBytes = 8 << 10;
 
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_MEMORY_SANITIZER) || \
     defined(ABSL_HAVE_THREAD_SANITIZER)
@@ -191,6 +196,9 @@ class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFacto
     }
     if (unknown) MarkKnown(name, *info->server_context());
     if (counts == nullptr) return nullptr;
+    if (listener_.limits_ != nullptr && listener_.policy_ != nullptr && counts->number == 0) {
+      counts->number = auth::ConnectionOf(*info->server_context()->auth_context());
+    }
     using Type = grpc::experimental::ServerRpcInfo::Type;
     const bool streams =
         info->type() == Type::CLIENT_STREAMING || info->type() == Type::BIDI_STREAMING;
@@ -253,8 +261,11 @@ void Listener::AddService(grpc::ServerBuilder& builder, grpc::Service& service,
 
 void Listener::AddTo(grpc::ServerBuilder& builder,
                      std::shared_ptr<grpc::ServerCredentials> credentials,
-                     std::shared_ptr<auth::PeerPolicy> policy) {
+                     std::shared_ptr<auth::PeerPolicy> policy,
+                     std::shared_ptr<auth::CallLimits> limits) {
   policy_ = std::move(policy);
+  limits_ = std::move(limits);
+  if (limits_ != nullptr) limits_->OnExcess([this](uint64_t number) { EndExcess(number); });
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       std::move(credentials));
@@ -268,7 +279,7 @@ absl::Status Listener::Start(size_t reserve, bool tls) {
   KAON_ASSIGN_OR_RETURN(const sockaddr_storage address, AddressOf(sockets_[0].get()));
   {
     MutexLock lock(mu_);
-    table_.emplace(ConnectionTable::Share(descriptors));
+    table_.emplace(ConnectionTable::Share(descriptors), limits_);
   }
   thread_ = std::thread([this] { Run(); });
   ListenerWatchdog::Options options;
@@ -289,6 +300,7 @@ absl::Status Listener::Start(size_t reserve, bool tls) {
 }
 
 void Listener::GuardMemory(uint64_t budget_bytes) {
+  if (limits_ != nullptr) limits_->SetBudget(budget_bytes);
   if (kSanitized) return;
   GuardThread::Options options;
   options.most_bytes = MemoryGuard::MostBytes(budget_bytes);
@@ -313,6 +325,28 @@ std::vector<ConnectionUse> Listener::Uses() const {
     if (std::optional<ConnectionUse> use = UseOf(connection)) uses.push_back(*std::move(use));
   }
   return uses;
+}
+
+void Listener::EndExcess(uint64_t number) {
+  std::vector<OpenConnection> open;
+  {
+    MutexLock lock(mu_);
+    open = table_->Open();
+  }
+  std::vector<uint64_t> ended;
+  std::vector<uint64_t> silent;
+  for (const OpenConnection& connection : open) {
+    const uint64_t its_number = connection.counts->number;
+    if (its_number == number) ended.push_back(connection.id);
+    if (its_number != 0) continue;
+    const std::optional<ConnectionUse> use = UseOf(connection);
+    if (use && use->received_bytes >= kFloodBytes) silent.push_back(connection.id);
+  }
+  // The number of a connection is known from its first handler on. One that floods the server
+  // before that is among those that sent much without any.
+  if (End(ended.empty() ? silent : ended) > 0) {
+    LOG_EVERY_T(WARNING, 1) << "a connection ended that went on beyond its limit of calls";
+  }
 }
 
 size_t Listener::End(const std::vector<uint64_t>& connections) {

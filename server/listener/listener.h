@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/mutex.h"
 #include "proto/descriptor.h"
+#include "server/auth/call_limits.h"
 #include "server/auth/peer_policy.h"
 #include "server/listener/call_observer.h"
 #include "server/listener/connection_table.h"
@@ -53,8 +54,10 @@ class Listener {
 
   // Makes the server get its connections here and report each authorized call. Connections whose
   // certificate `policy` no longer accepts are cut within a second; null without certificates.
+  // Those that go on beyond `limits`, which the credentials count by, end at once; null = none.
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials,
-             std::shared_ptr<auth::PeerPolicy> policy);
+             std::shared_ptr<auth::PeerPolicy> policy,
+             std::shared_ptr<auth::CallLimits> limits = nullptr);
 
   // Registers a service of that full name, and counts the bytes that its handlers take. Those of
   // other services are not counted.
@@ -67,8 +70,9 @@ class Listener {
   absl::Status Start(size_t reserve, bool tls);
 
   // Ends connections while the process has much more resident than `budget_bytes`, those first that
-  // sent most without a handler to take it. Call it after Start, if nothing else in the process
-  // takes much memory. Does nothing under a sanitizer, whose memory says nothing.
+  // sent most without a handler to take it. Bounds the calls of an identity as
+  // well. Call it after Start, if nothing else in the process takes much memory. Ends nothing under
+  // a sanitizer, whose memory says nothing.
   void GuardMemory(uint64_t budget_bytes);
 
   // Returns what the open connections have sent, and what handlers took of it. Any thread.
@@ -88,6 +92,8 @@ class Listener {
   bool Admit(int fd, const sockaddr_storage& address);
   // Returns how many of them it has ended.
   size_t End(const std::vector<uint64_t>& connections) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the connection of that number of the limits.
+  void EndExcess(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
   void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::vector<proto::Descriptor> sockets_;
@@ -96,6 +102,7 @@ class Listener {
   monitor::EventCounts& counts_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::shared_ptr<auth::PeerPolicy> policy_;
+  std::shared_ptr<auth::CallLimits> limits_;
   // The form of each method. Constant once the server has started.
   std::map<std::string, CallObserver::Messages> forms_;
 

@@ -388,6 +388,7 @@ void StepMachine::Adopt(v1::StepRecord decided) {
   for (ShardView& view : shards_) view.ForgetEntry();
   if (plan.has_registration()) membership_.Reset(job_.WorldSize());
   if (ReplacesState(plan)) BeginTimeline(TimelineIsOver(timeline, plan));
+  for (const v1::Member& member : plan.step().members()) joins_.NoteTrained(member.rank());
   if (plan.has_group_change()) {
     membership_.Resize(job_.WorldSize());
     Do(results_.FailDismissed(membership_));

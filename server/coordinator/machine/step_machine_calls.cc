@@ -242,6 +242,7 @@ absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorker
   // Each new attempt may cost the other workers a round.
   const bool anew = !membership_.KeepsAttempt(request);
   if (anew) KAON_RETURN_IF_ERROR(joins_.Check(request.rank()));
+  KAON_RETURN_IF_ERROR(joins_.CheckLate(request.rank()));
   const bool was_whole = RoundIsWhole();
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
   if (anew) joins_.Note(request.rank());
@@ -268,6 +269,8 @@ void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
+  // A lost rank takes part again by this call, too.
+  KAON_RETURN_IF_ERROR(joins_.CheckLate(request.rank()));
   const v1::JobDefinition& job = job_.registration->definition();
   KAON_RETURN_IF_ERROR(
       job::ValidateContributions(request.micro_batches(), job.parameters_size(), job.world_size()));

@@ -113,6 +113,7 @@ void StepMachine::Lose(const std::vector<uint32_t>& ranks, const std::string& wh
   for (const uint32_t rank : ranks) {
     membership_.Lose(rank, shown);
     deadline_.OnLost(rank);
+    if (!shown.empty()) joins_.NoteLate(rank);
   }
   MaybeOpenStepRound();
 }

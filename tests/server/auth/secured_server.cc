@@ -23,7 +23,8 @@ grpc::ServerUnaryReactor* SecuredServer::ShardControl::DescribeShard(
   return reactor;
 }
 
-SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
+SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen, size_t calls) {
+  const auto limits = std::make_shared<auth::CallLimits>(calls);
   const auto policy = auth::PeerPolicy::Create(tls);
   CHECK(policy.ok()) << policy.status();
   auto credentials = auth::CreateServerCredentials(
@@ -32,14 +33,14 @@ SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen
         MutexLock lock(mu_);
         last_refused_ = peer + ": " + std::string(refusal.message());
       },
-      [this] { ++arrived_; });
+      [this] { ++arrived_; }, limits);
   CHECK(credentials.ok()) << credentials.status();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
   auto bound = listener::Listener::Bind(listen, counts_);
   CHECK(bound.ok()) << bound.status();
   listener_ = *std::move(bound);
-  listener_->AddTo(builder, *credentials, *policy);
+  listener_->AddTo(builder, *credentials, *policy, limits);
   builder.RegisterService(&shard_data_);
   listener_->AddService(builder, shard_control_, v1::ShardControl::service_full_name());
   builder.RegisterService(&coordinator_);

@@ -8,6 +8,7 @@
 #include <grpcpp/server.h>
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,7 @@
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kernels/mutex.h"
 #include "proto/identity.h"
+#include "server/auth/call_limits.h"
 #include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 
@@ -26,8 +28,9 @@ namespace kaon::testing {
 
 class SecuredServer {
  public:
-  // An empty `tls` means plaintext.
-  explicit SecuredServer(const v1::TlsConfig& tls, const std::string& listen = "127.0.0.1:0");
+  // An empty `tls` means plaintext. A connection may have `calls` open.
+  explicit SecuredServer(const v1::TlsConfig& tls, const std::string& listen = "127.0.0.1:0",
+                         size_t calls = auth::CallLimits::kCallsOfConnection);
   ~SecuredServer();
 
   std::string address(const std::string& host = "127.0.0.1") const;

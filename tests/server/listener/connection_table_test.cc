@@ -40,8 +40,8 @@ class ConnectionTableTest : public ::testing::Test {
 
   static void Close(Pair& pair) { pair.server = proto::Descriptor(); }
 
-  // 2 unknown peers, 3 connections of one address, 8 descriptors.
-  ConnectionTable table_{{.descriptors = 8, .unknown = 2, .per_address = 3}};
+  // 2 unknown peers, 3 connections of one address, 2 of one identity, 8 descriptors.
+  ConnectionTable table_{{.descriptors = 8, .unknown = 2, .per_address = 3, .per_identity = 2}};
   std::list<Pair> pairs_;
   int last_port_ = 0;
   absl::Time now_ = absl::UnixEpoch();
@@ -83,6 +83,32 @@ TEST_F(ConnectionTableTest, NamesTheConnectionsOfKnownPeersWithCertificates) {
   EXPECT_TRUE(table_.End(named[0].id));
   EXPECT_TRUE(IsCut(certified));
   EXPECT_TRUE(table_.Certified().empty());
+}
+
+TEST_F(ConnectionTableTest, CutsConnectionsOfAnIdentityThatHasItsShare) {
+  const auto certificate = std::make_shared<auth::PeerCertificate>();
+  std::vector<Pair*> taken;
+  for (const char* address : {"a", "b", "c"}) {
+    taken.push_back(&Connect(address));
+    table_.MarkKnown(taken.back()->peer.name, "w", certificate);
+  }
+  EXPECT_FALSE(IsCut(*taken[1]));
+  EXPECT_TRUE(IsCut(*taken[2]));
+  EXPECT_EQ(table_.num_cut(), 1u);
+  const Pair& other = Connect("a");
+  table_.MarkKnown(other.peer.name, "v", certificate);
+  EXPECT_FALSE(IsCut(other));
+  // Without certificates, all peers are one identity.
+  for (const char* address : {"a", "b", "c"}) {
+    const Pair& plain = Connect(address);
+    table_.MarkKnown(plain.peer.name, "local");
+    EXPECT_FALSE(IsCut(plain));
+  }
+  Close(*taken[0]);
+  table_.Sweep(now_);
+  const Pair& again = Connect("c");
+  table_.MarkKnown(again.peer.name, "w", certificate);
+  EXPECT_FALSE(IsCut(again));
 }
 
 TEST_F(ConnectionTableTest, CutsUnknownPeersAfterTenSeconds) {

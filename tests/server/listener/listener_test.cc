@@ -61,6 +61,34 @@ TEST_F(ListenerTest, CountsTheCallsOfAConnectionAndTheirMessages) {
   EXPECT_THAT(uses[0].owner, ::testing::HasSubstr("admin"));
 }
 
+// A call that is not authorized has no handler, so it counts for a while after its end.
+TEST(ListenerCallLimitsTest, EndsAConnectionThatGoesOnBeyondItsCalls) {
+  const testing::Certificates certificates("");
+  testing::SecuredServer server(certificates.Server("shard"), "127.0.0.1:0", /*calls=*/4);
+  const auto channel =
+      client::CreateChannel(server.address(), certificates.Client("worker-0"), proto::Role::kShard);
+  EXPECT_EQ(testing::CallEmpty(*channel, "/kaon.v1.Coordinator/GetJob").error_code(),
+            grpc::UNIMPLEMENTED);
+  const uint64_t connection = server.listener().Uses().at(0).id;
+  const auto is_open = [&] {
+    for (const ConnectionUse& use : server.listener().Uses()) {
+      if (use.id == connection) return true;
+    }
+    return false;
+  };
+  int denied = 0;
+  int refused = 0;
+  while (is_open()) {
+    const grpc::Status status = testing::CallEmpty(*channel, kDescribe);
+    denied += status.error_code() == grpc::PERMISSION_DENIED;
+    refused += status.error_code() == grpc::UNAVAILABLE &&
+               status.error_message().find("at most 4 calls of one connection may be open") !=
+                   std::string::npos;
+  }
+  EXPECT_GE(denied, 4);
+  EXPECT_GE(refused, 63);
+}
+
 // gRPC sets it on the sockets that it listens on itself.
 TEST_F(ListenerTest, SendsSmallMessagesAtOnce) {
   int found = 0;

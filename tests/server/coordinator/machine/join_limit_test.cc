@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace kaon::coordinator {
 namespace {
 
@@ -50,6 +52,26 @@ TEST_F(JoinLimitTest, OneJoinASecondAfterThat) {
     Pass(absl::Milliseconds(100));
   }
   EXPECT_EQ(joined, 4 + 9);
+}
+
+TEST_F(JoinLimitTest, KeepsARankAwayThatIsLateAgainAndAgain) {
+  Pass(absl::ZeroDuration());
+  for (const int seconds : {0, 1, 2, 4, 8, 16, 16, 16}) {
+    limit_.NoteLate(1);
+    for (int i = 0; i < seconds; ++i) {
+      EXPECT_EQ(limit_.CheckLate(1),
+                absl::UnavailableError(absl::StrCat(
+                    "rank 1 was lost again because it was late, try again in ", seconds - i, "s")));
+      EXPECT_TRUE(limit_.CheckLate(2).ok());
+      Pass(absl::Seconds(1));
+    }
+    EXPECT_TRUE(limit_.CheckLate(1).ok()) << seconds;
+  }
+  limit_.NoteTrained(1);
+  limit_.NoteLate(1);
+  EXPECT_TRUE(limit_.CheckLate(1).ok());
+  limit_.NoteLate(1);
+  EXPECT_FALSE(limit_.CheckLate(1).ok());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "server/coordinator/machine/step_machine.h"
@@ -328,6 +329,29 @@ TEST_F(StepSecondsTest, AWorkerThatBeginsAndDoesNotPushIsLost) {
   PassWithAwaited(kDeadline - absl::Seconds(1), {2});
   EXPECT_THAT(Planned(), ElementsAre(0, 2));
   EXPECT_EQ(machine_.VoteAndApply().plan().step().members_size(), 2);
+}
+
+TEST_F(StepSecondsTest, AWorkerThatIsLateAgainIsKeptAwayUntilItTrains) {
+  TrainWithDeadline(v1::WORKER_LOSS_POLICY_SHRINK);
+  const auto lose_rank_1 = [&](uint64_t step) {
+    for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, step);
+    for (int i = 0; machine_.machine().lost_workers().empty() && i < 200; ++i) {
+      PassWithAwaited(absl::Milliseconds(100), {1});
+    }
+    EXPECT_EQ(machine_.VoteAndApply().plan().step().members_size(), 2);
+  };
+  lose_rank_1(1);
+  // The first time is free.
+  lose_rank_1(2);
+  const absl::Status kept = machine_.Begin(1, 3).status();
+  EXPECT_EQ(kept.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(kept.message()), HasSubstr("rank 1 was lost again because it was late"));
+  EXPECT_EQ(machine_.Join(1, 5000).status(), kept);
+  Pass(absl::Seconds(1));
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 3);
+  EXPECT_EQ(machine_.VoteAndApply().plan().step().members_size(), 3);
+  lose_rank_1(4);
+  EXPECT_TRUE(machine_.Join(1, 5000).ok());
 }
 
 TEST_F(StepSecondsTest, AWorkerThatJoinsAgainAndNeverBeginsIsLost) {
