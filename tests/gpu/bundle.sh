@@ -87,9 +87,15 @@ install -m 644 client/python/kaon/*.py "$bundle/python/kaon/"
 library=$python_lib/$(patchelf --print-soname .bazel/bin/deploy/library/libkaon.so)
 install -m 644 .bazel/bin/deploy/library/libkaon.so "$library"
 strip --strip-unneeded "$library"
-copy_libraries "$python_lib" "" "$library"
-patchelf --set-rpath '$ORIGIN' "$python_lib"/*.so.*
-isolate_libraries "$python_lib"
+modules=("$library")
+if [ -e "$plugin" ]; then
+  # libkaon.so loads it from its own folder, for NCCL.
+  modules+=("$python_lib/libkaon_cuda.so")
+  install -m 644 "$bundle/lib/$(basename "$plugin")" "${modules[1]}"
+fi
+copy_libraries "$python_lib" "" "${modules[@]}"
+patchelf --set-rpath '$ORIGIN' "$python_lib"/*.so*
+isolate_libraries "$python_lib" "${modules[@]:1}"
 
 install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py,trainer.py} docs/examples/train_gpt.py "$bundle/"
 install -m 755 deploy/certificates.sh "$bundle/deploy/"

@@ -140,11 +140,14 @@ class Cluster:
         with open(port, encoding="utf-8") as file:
             return "127.0.0.1:" + file.read().strip()
 
-    def environment(self, process):
+    def nccl_settings(self, process):
         """Processes that share a card must look like different hosts to NCCL, and then use sockets alone."""
         log = self.file(f"{process}.nccl")
-        return {**self.programs.environment, **({"NCCL_HOSTID": process, "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1",
-                                                 "NCCL_IB_DISABLE": "1", "NCCL_DEBUG_FILE": log} if self.nccl else {})}
+        return {"NCCL_HOSTID": process, "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1",
+                "NCCL_DEBUG_FILE": log} if self.nccl else {}
+
+    def environment(self, process):
+        return {**self.programs.environment, **self.nccl_settings(process)}
 
     def start_rank(self, rank, options):
         """Starts one worker as a process of its own. Returns the process and the file that it prints to."""

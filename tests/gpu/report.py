@@ -154,7 +154,7 @@ def of_torch_muon(row, name, peer, floor):
 
 
 TRAINERS = {"torch": "fused AdamW and Muon of torch", "kaon_cpu": "Kaon with 2 shards on the CPUs",
-            "kaon_gpu": "Kaon with 2 shards on the GPU"}
+            "kaon_gpu": "Kaon with 2 shards on the GPU", "kaon_nccl": "Kaon over NCCL with 1 shard on the GPU"}
 
 ROWS = [
     Fact("cuBLASLt algorithms that fill one triangle (UPLO_SUPPORT)", "probe", "uplo_support"),
@@ -206,6 +206,7 @@ ROWS = [
       for figure, words in (("rate", ""), ("loss", "loss, "), ("peak", "peak GPU memory of the trainer, "))
       for trainer, what in TRAINERS.items()),
     Check("the losses of this GPT through Kaon: within 1 % of torch's", "trainer", "losses"),
+    Check("kaon.Optimizer sends CUDA tensors over NCCL", "trainer", "over_nccl"),
 ]
 
 

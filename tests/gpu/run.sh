@@ -29,7 +29,8 @@ limit_of() {
     twins | determinism) echo 60 ;;
     conformance | products | bench) echo 100 ;;
     peers) echo 170 ;;
-    cluster | trainer | sanitizer) echo 120 ;;
+    cluster | sanitizer) echo 120 ;;
+    trainer) echo 160 ;;
   esac
 }
 

@@ -3,10 +3,11 @@
 
     trainer.py --device cuda:0 --directory DIR --programs DIR [--small]
 
-Three trainers, one after the other: torch's fused AdamW with its Muon (`torch`), kaon.Optimizer with two shards on the
-host's CPUs (`kaon_cpu`), and with two shards on the device (`kaon_gpu`). Prints one JSON line per figure: the loss of the
-last step that all of them printed, steps per second after the first step, and the largest GPU memory of the trainer. The
-check `losses` compares the losses of all steps that two trainers printed.
+Four trainers, one after the other: torch's fused AdamW with its Muon (`torch`), kaon.Optimizer with two shards on the
+host's CPUs (`kaon_cpu`), with two shards on the device (`kaon_gpu`), and with one there over NCCL (`kaon_nccl`). Prints one
+JSON line per figure: the loss of the last step that all of them printed, steps per second after the first step, and the
+largest GPU memory of the trainer. The check `losses` compares the losses of all steps that two trainers printed. The check
+`over_nccl` says that NCCL carried gradients and weights.
 --small trains a tiny model on the CPU and reports host memory instead, to test this program.
 """
 
@@ -81,6 +82,11 @@ def train(env, options):
     return {"losses": losses, "rate": float(end[2]), "peak": int(end[4] or end[3]), "parameters": int(end[1])}
 
 
+def named(servers):
+    """Returns the environment that names a cluster."""
+    return {"KAON_ENDPOINTS": servers.address, "KAON_TLS_DIR": servers.file("tls")}
+
+
 def train_all(programs, directory, device, small):
     """Yields the name of each trainer with what train() returns."""
     env = environment(programs)
@@ -94,8 +100,22 @@ def train_all(programs, directory, device, small):
         return
     for name, shard_options in (("kaon_cpu", []), ("kaon_gpu", device)):
         with cluster.Cluster(programs, os.path.join(directory, name), shard_options, job="gpt") as servers:
-            there = {**env, "KAON_ENDPOINTS": servers.address, "KAON_TLS_DIR": servers.file("tls")}
-            yield name, train(there, ["--optimizer", "kaon", "--overlap", *options])
+            yield name, train({**env, **named(servers)}, ["--optimizer", "kaon", "--overlap", *options])
+    reason = cluster.why_no_nccl(programs, device)
+    if reason:
+        for name in ("over_nccl", *(f"{figure}_kaon_nccl" for figure in ("rate", "loss", "peak"))):
+            emit(name, skipped=reason)
+        return
+    # The trainer loads NCCL and cuBLASLt from where the shard does.
+    folders = filter(None, [programs.environment["LD_LIBRARY_PATH"], os.environ.get("KAON_CUDA_LIBS")])
+    there = {**env, "LD_LIBRARY_PATH": os.pathsep.join(folders), "KAON_NCCL": "lo"}
+    with cluster.Cluster(programs, os.path.join(directory, "kaon_nccl"), device, nccl="lo", job="gpt") as servers:
+        run = train({**there, **named(servers), **servers.nccl_settings("trainer")},
+                    ["--optimizer", "kaon", "--overlap", *options])
+    # The shard has ended, and with it every session.
+    transfers = servers.transfers()
+    emit("over_nccl", ok=min(transfers) > 0, detail=f"transfers of gradients and weights over NCCL {transfers}")
+    yield "kaon_nccl", run
 
 
 def compare(runs):
