@@ -444,14 +444,6 @@ void StepMachine::BecomeReadyWhenAllApplied() {
   OpenNext();
 }
 
-void StepMachine::ForgetSharesOutOfRange() {
-  const absl::Status status = CheckBegun({}, job_, membership_);
-  if (status.ok()) return;
-  // The plan would stop the job; beginning again tells the worker why.
-  membership_.ForgetBegun();
-  Do(results_.Fail(absl::UnavailableError(status.message())));
-}
-
 void StepMachine::OpenNext() {
   if (!OpenDeletion() && !OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
   AskToDrain();

@@ -315,4 +315,12 @@ void StepMachine::CancelCall(CallId call) {
   requests_.drains.Cancel(call);
 }
 
+void StepMachine::ForgetSharesOutOfRange() {
+  const absl::Status status = CheckBegun({}, job_, membership_);
+  if (status.ok()) return;
+  // The plan would stop the job; beginning again tells the worker why.
+  membership_.ForgetBegun();
+  Do(results_.Fail(absl::UnavailableError(status.message())));
+}
+
 }  // namespace kaon::coordinator
