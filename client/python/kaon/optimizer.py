@@ -13,6 +13,7 @@ import torch
 from ._staging import Staged, Staging
 from ._tensors import WIRE_NAMES, dtype_of
 from .client import Client, Step, StepRecord, Traceparent, check_transport
+from .data_parallel import Ranks, Result, without_ddp_prefix
 from .errors import (Error, FailedPreconditionError, InvalidArgumentError, RewoundError, SkippedStepWarning,
                      UnimplementedError)
 
@@ -63,6 +64,11 @@ class Optimizer(torch.optim.Optimizer):
     `transport` auto: if the client has `nccl`, CUDA tensors go over NCCL, and the weights come back to the parameters.
     Otherwise, and with grpc, they are copied through pinned host memory of the model's size, on a stream of its own;
     `overlap` starts these copies in backward.
+    `aggregate`: the ranks of `process_group`, of torch.distributed's default group if None, aggregate their gradients
+    themselves, and each gradient is sent to the shards once (kaon.data_parallel says what is computed). "averaged": the
+    gradients are means over the ranks, as DistributedDataParallel leaves them. "reduce": step() reduces them. Then
+    `rank` and `world_size` are those of the group, all ranks call step() and pull() alike, an error of one is raised on
+    all, and `module.` is removed if every parameter's name begins with it.
     `traceparent`, which is also an attribute, is as in Worker.begin. A function is called when the step begins: in
     step(), or with `overlap` in backward, perhaps on a thread of autograd.
 
@@ -75,6 +81,7 @@ class Optimizer(torch.optim.Optimizer):
                  lr: Union[None, float, Mapping[str, float]] = None, weight_decay: Optional[float] = None,
                  rank: Optional[int] = None, world_size: Optional[int] = None, micro_batches: int = 1,
                  overlap: bool = False, traceparent: Traceparent = None, transport: str = "auto",
+                 aggregate: Optional[str] = None, process_group: Any = None,
                  client: Optional[Client] = None, endpoints: Any = None, tls_dir: Optional[str] = None,
                  connection: Optional[Mapping[str, Any]] = None, weights_timeout: float = 300,
                  **fields: Any) -> None:
@@ -87,6 +94,15 @@ class Optimizer(torch.optim.Optimizer):
         self.traceparent = traceparent
         rank = int(os.environ.get("RANK", 0)) if rank is None else rank
         world_size = int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size
+        # The ranks that aggregate gradients themselves, if they do.
+        self._ranks: Optional[Ranks] = None
+        if aggregate is not None:
+            if overlap:
+                raise InvalidArgumentError("overlap needs aggregate=None: DistributedDataParallel and "
+                                           "aggregate=\"averaged\" reduce gradients during backward")
+            self._trained = without_ddp_prefix(self._trained)
+            self._ranks = Ranks(aggregate, process_group, [parameter for _, parameter in self._trained], rank,
+                                world_size, fields.get("worker_loss"))
         self._owns_client = client is None
         check_transport(transport)
         devices = [parameter.device.index for _, parameter in self._trained if parameter.is_cuda]
@@ -105,7 +121,7 @@ class Optimizer(torch.optim.Optimizer):
         if rank == 0 and not self.job.refresh().weights_loaded:
             self.worker.load_weights(dict(self._trained))
         self.applied_step = self.job.wait_for_weights(weights_timeout)
-        self.timeline = self.job.refresh().timeline
+        self.timeline = self._together(self.job.refresh, lambda progress: progress.timeline).timeline
         # The newest decision; None before the first step.
         self.last_record: Optional[StepRecord] = None
         # Weight of this worker's gradients in the mean over the ranks, such as its number of tokens. Set it before
@@ -141,6 +157,8 @@ class Optimizer(torch.optim.Optimizer):
         self._staged: Dict[int, Staged] = {}
         # (gradient, its version) that the open step sends, by index.
         self._pushed: Dict[int, Tuple[torch.Tensor, int]] = {}
+        # What the open step sends in place of the gradients of ranks that aggregate, by index.
+        self._aggregated: Dict[int, torch.Tensor] = {}
         # A step is decided, and its weights are not in the parameters yet.
         self._is_unpulled = False
         # An error that may come of a rewind, which is not followed to its end yet.
@@ -190,7 +208,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._open is None:
             self._begun_with = self._options()
             self._open = self.worker.begin(self.applied_step + 1, traceparent=self.traceparent, **self._begun_with)
-        gradients = [(index, self._trained[index][1].grad) for index in indices]
+        gradients = [(index, self._aggregated.get(index, self._trained[index][1].grad)) for index in indices]
         self._staged.update(self._staging.read(gradients))
         self._pushed.update({index: (gradient, gradient._version) for index, gradient in gradients})
         self._send()
@@ -226,6 +244,7 @@ class Optimizer(torch.optim.Optimizer):
         step, self._open = self._open, None
         self._pushed = {}
         self._staged = {}
+        self._aggregated = {}
         if step is not None:
             step.close()
 
@@ -236,14 +255,31 @@ class Optimizer(torch.optim.Optimizer):
                 raise error
             if self._open is not None and not self._is_current():
                 self._drop_step()
+            if self._ranks is not None:
+                self._aggregated = self._ranks.gradients(float(self.token_weight))
+                # A rank may own none of them.
+                self._push(list(self._aggregated))
             rest = [index for index, (_, parameter) in enumerate(self._trained)
-                    if parameter.grad is not None and index not in self._pushed]
+                    if parameter.grad is not None and index not in self._pushed and self._ranks is None]
             if rest:
                 self._push(rest)
             self._send(wait=True)
             if self._open is None:
                 raise FailedPreconditionError("no parameter has a gradient: call backward() before step()")
             return self._open.finish(loss=loss)
+
+    def _together(self, call: Callable[[], Result], number_of: Callable[[Result], int] = lambda _: 0) -> Result:
+        """Returns call(); of ranks that aggregate, on all or on none."""
+        return call() if self._ranks is None else self._ranks.together(call, number_of)
+
+    def _decide_together(self, loss: Optional[float]) -> StepRecord:
+        try:
+            return self._together(lambda: self._decide(loss), lambda record: record.step)
+        except Error:
+            if self._ranks is not None and self._ranks.newest > self.applied_step:
+                # Another rank knows the decision. So the next step() pulls on all of them.
+                self.applied_step, self._is_unpulled = self._ranks.newest, True
+            raise
 
     def step(self, closure: Optional[Callable[[], Any]] = None, *, loss: Any = None) -> Any:
         """Waits for the decision of all ranks and pulls the new weights into the parameters. A parameter without a
@@ -267,7 +303,7 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         try:
-            record = self._decide(None if loss is None else float(getattr(loss, "detach", lambda: loss)()))
+            record = self._decide_together(None if loss is None else float(getattr(loss, "detach", lambda: loss)()))
         except FailedPreconditionError as error:
             self._drop_step()
             self._follow_rewind(error)
@@ -278,6 +314,8 @@ class Optimizer(torch.optim.Optimizer):
         self.last_record = record
         self.applied_step = record.step
         self._is_unpulled = record.applied
+        if self._ranks is not None:
+            self._ranks.check_members(record)
         if record.applied:
             self.pull()
         else:
@@ -312,23 +350,30 @@ class Optimizer(torch.optim.Optimizer):
         """Returns if the job did not go back to a checkpoint; otherwise reads its weights and raises RewoundError.
         After another exception the next step() calls it again."""
         self._unfollowed = error
-        now = self.job.refresh()
+        now = self._together(self.job.refresh, lambda progress: progress.timeline)
         if now.timeline == self.timeline:
             self._unfollowed = None
             return
         self._read(now.applied_step)
         # The checkpoint may be older than a change of groups.
-        self.refresh_groups()
+        self._together(self.refresh_groups)
         self.timeline, self.applied_step = now.timeline, now.applied_step
         self._unfollowed = None
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
     def _read(self, step: int) -> None:
-        # The keys of read(): gradient and weights share a buffer.
-        parameters = [(index, parameter) for index, (_, parameter) in enumerate(self._trained)]
-        targets = self._staging.targets(parameters)
-        self.job.pull(step, {self._trained[index][0]: target for index, target in targets.items()})
+        # The keys of read(): gradient and weights share a buffer. The others get the weights from their owner.
+        parameters = [(index, parameter) for index, (_, parameter) in enumerate(self._trained)
+                      if self._ranks is None or self._ranks.owns(index)]
+
+        def pull() -> int:
+            targets = self._staging.targets(parameters)
+            self.job.pull(step, {self._trained[index][0]: target for index, target in targets.items()})
+            return step
+        self._together(pull, int)
         self._staging.write(parameters)
+        if self._ranks is not None:
+            self._ranks.broadcast_weights()
         self._is_unpulled = False
         # As other optimizers' steps do: autograd refuses a backward pass through older weights.
         increment_version = getattr(torch.autograd.graph, "increment_version", None)
