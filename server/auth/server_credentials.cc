@@ -33,8 +33,8 @@ namespace kaon::auth {
 namespace {
 
 // gRPC parses all that one read returns before anybody can end the connection. 1 MiB holds 7,500
-// streams, which take 130 MB. So a server reads little at once until it has found a connection
-// drained after more than that, which a flood does not let it find.
+// streams, which take 130 MB. So a server reads little at once until it has read all that a
+// connection had. A flood always has more.
 constexpr int kFirstReadBytes = 8 << 10;
 constexpr int kReadBytes = 64 << 10;
 // Property of a connection's context: its number in CallLimits.

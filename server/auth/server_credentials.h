@@ -30,8 +30,8 @@ using OnRefused = std::function<void(const std::string& peer, const absl::Status
 // thread of gRPC; must not block.
 using OnCall = std::function<void()>;
 
-// Returns the number that CallLimits has given to the connection of a call that has passed the
-// credentials; 0 if there is none, as without TLS.
+// Returns the number that CallLimits has given to the connection of a call. Call it once the call
+// has passed the credentials. 0 if there is none, as without TLS.
 uint64_t ConnectionOf(const grpc::AuthContext& context);
 
 // Creates credentials for mutual TLS that check every method against the table of

@@ -70,9 +70,9 @@ class Listener {
   absl::Status Start(size_t reserve, bool tls);
 
   // Ends connections while the process has much more resident than `budget_bytes`, those first that
-  // sent most without a handler to take it. Bounds the calls of an identity as
-  // well. Call it after Start, if nothing else in the process takes much memory. Ends nothing under
-  // a sanitizer, whose memory says nothing.
+  // sent most without a handler to take it. Bounds the calls of an identity as well. Call it after
+  // Start, if nothing else in the process takes much memory. Ends nothing under a sanitizer, whose
+  // memory says nothing.
   void GuardMemory(uint64_t budget_bytes);
 
   // Returns what the open connections have sent, and what handlers took of it. Any thread.

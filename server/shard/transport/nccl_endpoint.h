@@ -156,8 +156,7 @@ class NcclEndpoint {
   // Makes Pairs tell of the worker of a session. Nothing else adds a pair.
   void NoteOpened(const Session& session) ABSL_LOCKS_EXCLUDED(pairs_mu_);
   void NoteState(const Session& session, const char* state) ABSL_LOCKS_EXCLUDED(pairs_mu_);
-  // Changes what Pairs tells of the worker of a session, if it still does. Never waits for a
-  // device.
+  // Changes what Pairs still tells of the worker of a session. Never waits for a device.
   void Note(const Session& session, const std::function<void(v1::NcclPair&)>& change)
       ABSL_LOCKS_EXCLUDED(pairs_mu_);
   // Returns null if the session is over.
