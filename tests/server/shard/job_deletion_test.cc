@@ -98,10 +98,10 @@ TEST(JobDeletionTest, EndsPushesAndPullsThatAreOpen) {
   EXPECT_EQ(ended, absl::NotFoundError(kDeleted));
   EXPECT_TRUE(woken);
   EXPECT_EQ(shard.core().publisher().CheckTimeline(1), absl::NotFoundError(kDeleted));
-  std::vector<std::byte> bytes(6 * sizeof(float));
+  std::vector<float> values(6);
   EXPECT_FALSE(shard.core()
                    .publisher()
-                   .Read(0, 0, 0, kernels::DType::kFloat32, absl::MakeSpan(bytes))
+                   .Read(0, 0, 0, kernels::DType::kFloat32, absl::MakeSpan(values))
                    .ok());
 }
 

@@ -432,9 +432,7 @@ void ShardNode::Pull(uint64_t timeline, uint32_t parameter_id, uint64_t step,
   const auto waiter = publisher.Await(parameter_id, step, again);
   if (!waiter.ok() || *waiter != 0) return;
   std::vector<float> weights(publisher.num_elements(parameter_id));
-  if (publisher
-          .Read(parameter_id, step, 0, kernels::DType::kFloat32, weights.size(),
-                reinterpret_cast<std::byte*>(weights.data()))
+  if (publisher.Read(parameter_id, step, 0, kernels::DType::kFloat32, absl::MakeSpan(weights))
           .ok()) {
     on_read(std::move(weights));
   }

@@ -87,10 +87,9 @@ TEST_F(TensorLoadTest, WeightsArePublishedAndDigestsAreThoseOfTheTensors) {
     ASSERT_TRUE(pinned.ok()) << pinned.status();
     EXPECT_TRUE(CheckDigests(*backend_, parameter, pinned->tensor(0), pinned->states()).ok());
     float value = 0;
-    ASSERT_TRUE(publisher_
-                    .Read(parameter.id, 7, 1, kernels::DType::kFloat32, 1,
-                          reinterpret_cast<std::byte*>(&value))
-                    .ok());
+    ASSERT_TRUE(
+        publisher_.Read(parameter.id, 7, 1, kernels::DType::kFloat32, absl::MakeSpan(&value, 1))
+            .ok());
     EXPECT_EQ(value, static_cast<float>(parameter.id + 1));
   }
 }
