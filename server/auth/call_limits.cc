@@ -55,15 +55,17 @@ void CallLimits::Forgive(Connection& connection, absl::Time now) {
 absl::Status CallLimits::Arrive(uint64_t connection, const std::string& identity,
                                 uint64_t header_bytes, absl::Time now) {
   bool end = false;
-  absl::Status status = Note(connection, identity, header_bytes, now, end);
-  if (end && end_) end_(connection);
+  bool had_handler = false;
+  absl::Status status = Note(connection, identity, header_bytes, now, end, had_handler);
+  if (end && end_) end_(connection, had_handler);
   return status;
 }
 
 absl::Status CallLimits::Note(uint64_t number, const std::string& identity, uint64_t header_bytes,
-                              absl::Time now, bool& end) {
+                              absl::Time now, bool& end, bool& had_handler) {
   MutexLock lock(mu_);
   Connection& connection = Find(number, identity, now);
+  had_handler = connection.had_handler;
   if (header_bytes > kHeaderBytes) {
     // A client of gRPC keeps to the smaller size that the server announces.
     end = true;

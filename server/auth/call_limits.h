@@ -34,9 +34,11 @@ class CallLimits {
   explicit CallLimits(size_t calls_of_connection = kCallsOfConnection)
       : calls_of_connection_(calls_of_connection) {}
 
-  // `end` gets each connection that goes on beyond its limit, on any thread that calls Arrive,
-  // again and again until it ends. Call it before all others.
-  void OnExcess(std::function<void(uint64_t connection)> end) { end_ = std::move(end); }
+  // Gets a connection that goes on beyond its limit, and whether it has had a handler.
+  using OnExcessive = std::function<void(uint64_t connection, bool had_handler)>;
+  // Calls `end` on any thread that calls Arrive, again and again until the connection ends. Call it
+  // before all others.
+  void OnExcess(OnExcessive end) { end_ = std::move(end); }
   // Allows the calls of one identity a quarter of the memory. Nothing bounds them before that.
   void SetBudget(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -67,7 +69,7 @@ class CallLimits {
   };
 
   absl::Status Note(uint64_t number, const std::string& identity, uint64_t header_bytes,
-                    absl::Time now, bool& end) ABSL_LOCKS_EXCLUDED(mu_);
+                    absl::Time now, bool& end, bool& had_handler) ABSL_LOCKS_EXCLUDED(mu_);
   Connection& Find(uint64_t connection, const std::string& identity, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Remove(const std::string& identity, size_t calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -75,7 +77,7 @@ class CallLimits {
   void Forgive(Connection& connection, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t calls_of_connection_;
-  std::function<void(uint64_t)> end_;
+  OnExcessive end_;
   mutable Mutex mu_;
   size_t calls_of_identity_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<size_t>::max();
   uint64_t last_ ABSL_GUARDED_BY(mu_) = 0;

@@ -265,7 +265,10 @@ void Listener::AddTo(grpc::ServerBuilder& builder,
                      std::shared_ptr<auth::CallLimits> limits) {
   policy_ = std::move(policy);
   limits_ = std::move(limits);
-  if (limits_ != nullptr) limits_->OnExcess([this](uint64_t number) { EndExcess(number); });
+  if (limits_ != nullptr) {
+    limits_->OnExcess(
+        [this](uint64_t number, bool had_handler) { EndExcess(number, had_handler); });
+  }
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       std::move(credentials));
@@ -327,7 +330,7 @@ std::vector<ConnectionUse> Listener::Uses() const {
   return uses;
 }
 
-void Listener::EndExcess(uint64_t number) {
+void Listener::EndExcess(uint64_t number, bool had_handler) {
   std::vector<OpenConnection> open;
   {
     MutexLock lock(mu_);
@@ -338,7 +341,8 @@ void Listener::EndExcess(uint64_t number) {
   for (const OpenConnection& connection : open) {
     const uint64_t its_number = connection.counts->number;
     if (its_number == number) ended.push_back(connection.id);
-    if (its_number != 0) continue;
+    // One with a handler that is not found has ended: gRPC still parses what it had read.
+    if (its_number != 0 || had_handler) continue;
     const std::optional<ConnectionUse> use = UseOf(connection);
     if (use && use->received_bytes >= kFloodBytes) silent.push_back(connection.id);
   }

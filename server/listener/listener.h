@@ -93,7 +93,7 @@ class Listener {
   // Returns how many of them it has ended.
   size_t End(const std::vector<uint64_t>& connections) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the connection of that number of the limits.
-  void EndExcess(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndExcess(uint64_t number, bool had_handler) ABSL_LOCKS_EXCLUDED(mu_);
   void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::vector<proto::Descriptor> sockets_;

@@ -10,7 +10,10 @@ namespace {
 class CallLimitsTest : public testing::Test {
  protected:
   CallLimitsTest() {
-    limits_.OnExcess([this](uint64_t connection) { ended_.push_back(connection); });
+    limits_.OnExcess([this](uint64_t connection, bool had_handler) {
+      ended_.push_back(connection);
+      had_handler_ = had_handler;
+    });
   }
 
   absl::Status Arrive(uint64_t connection, const std::string& identity = "w") {
@@ -25,6 +28,8 @@ class CallLimitsTest : public testing::Test {
 
   CallLimits limits_{/*calls_of_connection=*/8};
   std::vector<uint64_t> ended_;
+  // That of the last one.
+  bool had_handler_ = false;
   absl::Time now_ = absl::FromUnixSeconds(1000);
 };
 
@@ -52,6 +57,10 @@ TEST_F(CallLimitsTest, EndsAConnectionThatGoesOn) {
   // It may not have been found.
   ArriveTimes(one, 64);
   EXPECT_EQ(ended_, (std::vector<uint64_t>{one, one}));
+  EXPECT_FALSE(had_handler_);
+  limits_.Begin(one);
+  ArriveTimes(one, 64);
+  EXPECT_TRUE(had_handler_);
 }
 
 TEST_F(CallLimitsTest, EndsAConnectionWithLargeHeaders) {
