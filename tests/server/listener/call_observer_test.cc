@@ -7,8 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "kaon/v1/config.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "server/auth/call_limits.h"
 
 namespace kaon::listener {
 namespace {
@@ -108,6 +110,29 @@ TEST_F(CallObserverTest, LeavesMessagesOfUnknownFormAlone) {
   Receive(call, &no_message);
   EXPECT_EQ(counts_->taken_bytes, 0u);
   EXPECT_EQ(counts_->taken_messages, 1u);
+}
+
+TEST_F(CallObserverTest, TellsTheLimitsOfItsEndAndOfThatOfItsConnection) {
+  const auto limits = std::make_shared<auth::CallLimits>(/*calls_of_connection=*/8);
+  limits->SetBudget(8 * 4 * auth::CallLimits::kCallBytes);
+  const absl::Time now = absl::UnixEpoch();
+  const auto allowed = [&](uint64_t number) {
+    int calls = 0;
+    while (limits->Arrive(number, "w", /*header_bytes=*/300, now).ok()) ++calls;
+    return calls;
+  };
+  auto counts = std::make_shared<CallCounts>(limits);
+  counts->number = limits->Connect(now);
+  EXPECT_EQ(allowed(counts->number), 8);
+  {
+    const CallObserver call(counts, CallObserver::Messages::kUnknown, /*streams=*/false);
+    EXPECT_EQ(allowed(counts->number), 0);
+  }
+  EXPECT_EQ(allowed(counts->number), 1);
+  const uint64_t other = limits->Connect(now);
+  EXPECT_EQ(allowed(other), 4);
+  counts.reset();
+  EXPECT_EQ(allowed(other), 4);
 }
 
 }  // namespace
