@@ -63,19 +63,22 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
     if (on_call_) on_call_();
-    // Calls that their role may not make take memory as well.
-    if (const absl::Status few = Count(metadata, *context); !few.ok()) return proto::ToGrpc(few);
     const absl::Status authorized = Authorize(metadata, *context);
-    if (!authorized.ok() && on_refused_) {
-      const absl::StatusOr<proto::Identity> peer = CertificateIdentity(*context);
-      on_refused_(peer.ok() ? peer->ToUri() : "a certificate that names nobody", authorized);
-    }
+    const absl::StatusOr<proto::Identity> peer = CertificateIdentity(*context);
+    const std::string name = peer.ok() ? peer->ToUri() : "a certificate that names nobody";
+    // Calls that their role may not make take memory as well. Those with a denied certificate must
+    // not take the share of its successor, which has the same identity.
+    const absl::Status few = Count(
+        metadata, *context, absl::IsUnauthenticated(authorized) ? "refused certificates" : name);
+    if (!few.ok()) return proto::ToGrpc(few);
+    if (!authorized.ok() && on_refused_) on_refused_(name, authorized);
     return proto::ToGrpc(authorized);
   }
 
  private:
   // UNAVAILABLE if the call is beyond a limit.
-  absl::Status Count(const InputMetadata& metadata, grpc::AuthContext& context) {
+  absl::Status Count(const InputMetadata& metadata, grpc::AuthContext& context,
+                     const std::string& identity) {
     if (limits_ == nullptr) return absl::OkStatus();
     const absl::Time now = SteadyNow();
     uint64_t connection = 0;
@@ -89,8 +92,6 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
         context.AddProperty(kConnection, std::to_string(connection));
       }
     }
-    const absl::StatusOr<proto::Identity> peer = CertificateIdentity(context);
-    const std::string identity = peer.ok() ? peer->ToUri() : "";
     absl::Status status = limits_->Arrive(connection, identity, HeaderBytes(metadata), now);
     if (!status.ok()) {
       LOG_EVERY_T(WARNING, 1) << "call of " << identity << " refused: " << status.message();

@@ -13,6 +13,8 @@
 #include "client/transport/channel.h"
 #include "proto/grpc_limits.h"
 #include "server/auth/authorization_matrix.h"
+#include "server/auth/call_limits.h"
+#include "server/auth/peer_certificate.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/server/auth/secured_server.h"
 
@@ -162,6 +164,30 @@ TEST(PeerPolicyOfServerTest, EndsOpenConnectionsOfADeniedIdentityAndLeavesOthers
       << status.error_message();
   EXPECT_EQ(honest->GetState(false), GRPC_CHANNEL_READY);
   EXPECT_TRUE(CallEmpty(honest, kDescribe).ok());
+}
+
+// Both have the same identity. Their calls have no handler, and so count until the connection ends.
+TEST(PeerPolicyOfServerTest, ADeniedCertificateTakesNoCallsOfItsSuccessor) {
+  const testing::Certificates certificates("--extra renewed=worker/kaon-train/0");
+  const auto denied = ParseCertificate(ReadFile(certificates.directory() + "/worker-0.crt"));
+  ASSERT_TRUE(denied.ok()) << denied.status();
+  v1::TlsConfig tls = certificates.Server("shard");
+  tls.set_deny_file(certificates.directory() + "/denied");
+  std::ofstream(tls.deny_file()) << "serial:" << denied->serial << "\n";
+  testing::SecuredServer server(tls);
+  constexpr int kCalls = 2 * CallLimits::kFreeCalls;
+  server.listener().GuardMemory(kCalls * 4 * CallLimits::kCallBytes);
+  const auto connect = [&](const char* name) {
+    return *client::CreateChannel(server.address(), certificates.Client(name), Role::kShard);
+  };
+  const auto stolen = connect("worker-0");
+  for (int i = 0; i < kCalls; ++i) {
+    EXPECT_EQ(CallEmpty(stolen, kDescribe).error_code(), grpc::UNAUTHENTICATED);
+  }
+  const auto honest = connect("renewed");
+  for (int i = 0; i < kCalls; ++i) {
+    EXPECT_EQ(CallEmpty(honest, kDescribe).error_code(), grpc::PERMISSION_DENIED);
+  }
 }
 
 TEST(PeerPolicyOfServerTest, ServersAndCallersAcceptTheirOwnTrustDomainOnly) {
