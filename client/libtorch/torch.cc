@@ -213,6 +213,11 @@ Status RemoteOptimizer::FollowRewind(Status error) {
     unfollowed_ = Status();
     return Status();
   }
+  // A worker learns the loss scale of another timeline from a step that it loses to it, or from a
+  // join.
+  Result<Worker> worker = session_.job.Join(session_.worker.rank());
+  if (!worker.ok()) return worker.status();
+  session_.worker = std::move(*worker);
   applied_step_ = now->applied_step;
   const Status pulled = Pull();
   if (!pulled.ok()) return pulled;

@@ -155,7 +155,9 @@ class Ranks:
                     raise FailedPreconditionError(
                         f"{number[index]:.0f} of {self._size} ranks have a gradient of parameter {index}, of shape "
                         f"{list(self._parameters[index].shape)}, but all have averaged ones: pass aggregate='reduce'")
-            return {index: self._times(local[index], total / token_weight) for index in used if self.owns(index)}
+            # The step refuses a weight of 0, on all ranks.
+            factor = total / token_weight if token_weight else math.nan
+            return {index: self._times(local[index], factor) for index in used if self.owns(index)}
 
     @staticmethod
     def _times(mean: Any, factor: float) -> torch.Tensor:

@@ -161,6 +161,8 @@ class Optimizer(torch.optim.Optimizer):
         self._aggregated: Dict[int, torch.Tensor] = {}
         # A step is decided, and its weights are not in the parameters yet.
         self._is_unpulled = False
+        # The worker was not told the next loss scale: by the record of a step, or by a step that ended as rewound.
+        self._must_join = False
         # An error that may come of a rewind, which is not followed to its end yet.
         self._unfollowed: Optional[FailedPreconditionError] = None
         self._num_backward = [0] * len(self._trained)
@@ -278,7 +280,7 @@ class Optimizer(torch.optim.Optimizer):
         except Error:
             if self._ranks is not None and self._ranks.newest > self.applied_step:
                 # Another rank knows the decision. So the next step() pulls on all of them.
-                self.applied_step, self._is_unpulled = self._ranks.newest, True
+                self.applied_step, self._is_unpulled, self._must_join = self._ranks.newest, True, True
             raise
 
     def step(self, closure: Optional[Callable[[], Any]] = None, *, loss: Any = None) -> Any:
@@ -354,6 +356,7 @@ class Optimizer(torch.optim.Optimizer):
         if now.timeline == self.timeline:
             self._unfollowed = None
             return
+        self._must_join = True
         self._read(now.applied_step)
         # The checkpoint may be older than a change of groups.
         self._together(self.refresh_groups)
@@ -361,7 +364,14 @@ class Optimizer(torch.optim.Optimizer):
         self._unfollowed = None
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
 
+    def _join_again(self) -> None:
+        old, self.worker = self.worker, self.job.join(self.worker.rank)
+        old.close()
+
     def _read(self, step: int) -> None:
+        if self._must_join:
+            self._together(self._join_again)
+            self._must_join = False
         # The keys of read(): gradient and weights share a buffer. The others get the weights from their owner.
         parameters = [(index, parameter) for index, (_, parameter) in enumerate(self._trained)
                       if self._ranks is None or self._ranks.owns(index)]

@@ -13,9 +13,11 @@ struct DigestArguments {
   uint64_t key;
   uint64_t* digest;
   bool vector;
+  // True if `bytes` is aligned for words of 32 bits.
+  bool words;
 };
 
-// Returns the last word, whose missing bytes are zeros.
+// Returns a word of up to 4 bytes, whose missing bytes are zeros.
 KAON_DEVICE uint32_t PaddedWord(const std::byte* bytes, int64_t count) {
   uint32_t word = 0;
   for (int64_t i = 0; i < count; ++i) word |= static_cast<uint32_t>(bytes[i]) << (8 * i);
@@ -39,11 +41,13 @@ __global__ void __launch_bounds__(kThreads) DigestKernel(const DigestArguments a
        turn += int64_t{gridDim.x} * kTurn) {
     const int64_t first = turn + 4 * threadIdx.x;
     const int count = NumOfFour(first, num_words);
-    const int num_whole = NumOfFour(first, whole);
+    const int num_whole = arguments.words ? NumOfFour(first, whole) : 0;
     Four<uint32_t> x = LoadFour(words + first, num_whole, arguments.vector);
     for (int i = 0; i < 4; ++i) {
       if (i < num_whole || i >= count) continue;
-      x.of[i] = PaddedWord(arguments.bytes + 4 * whole, arguments.num_bytes - 4 * whole);
+      const int64_t at = 4 * (first + i);
+      const int64_t left = arguments.num_bytes - at;
+      x.of[i] = PaddedWord(arguments.bytes + at, left < 4 ? left : 4);
     }
     digest.AddWithinBlock(x.of, count, first);
   }
@@ -78,7 +82,8 @@ void AddDigest(Stream& stream, uint32_t parameter_id, uint32_t slot, const std::
                uint64_t num_bytes, uint64_t* digest) {
   const DigestArguments arguments = {bytes, static_cast<int64_t>(num_bytes),
                                      TensorDigestKey(parameter_id, slot), digest,
-                                     IsVectorAligned(bytes)};
+                                     IsVectorAligned(bytes),
+                                     reinterpret_cast<uintptr_t>(bytes) % 4 == 0};
   const int64_t num_words = (arguments.num_bytes + 3) / 4;
   Launch(stream, {BlocksFor(num_words), kThreads}, DigestKernel, arguments);
 }

@@ -10,8 +10,8 @@
 
 namespace kaon::kernels::cuda {
 
-// Adds TensorDigester::OfBytes of a whole slot to `*digest` in device memory. `bytes` is aligned
-// for words of 32 bits; 16 bytes are fastest.
+// Adds TensorDigester::OfBytes of a whole slot to `*digest` in device memory. `bytes` has any
+// alignment; 16 bytes are fastest.
 void AddDigest(Stream& stream, uint32_t parameter_id, uint32_t slot, const std::byte* bytes,
                uint64_t num_bytes, uint64_t* digest);
 

@@ -375,6 +375,29 @@ class OptimizerTest(unittest.TestCase):
         optimizer.step()
         self.assertEqual((optimizer.applied_step, optimizer.timeline), (2, 2))
 
+    def test_a_rewind_that_a_pull_tells_of_brings_its_loss_scale(self):
+        model = model_of()
+        optimizer = self.optimizer(model, preset="adamw", lr=0.01,
+                                   loss_scaler={"initial_scale": 4, "dynamic": True, "growth_interval": 1})
+
+        def step(seed):
+            optimizer.zero_grad()
+            optimizer.scale(loss_of(model, seed)).backward()
+            optimizer.step()
+
+        step(1)
+        self.cluster.kaonctl("checkpoint", "create", "first")
+        scale = optimizer.loss_scale
+        step(2)
+        self.assertGreater(optimizer.loss_scale, scale)
+        self.cluster.kaonctl("checkpoint", "restore", "--yes", "first")
+        with self.assertRaises(kaon.RewoundError):
+            optimizer.pull()
+        self.assertEqual(optimizer.loss_scale, scale)
+        # It loses no further step.
+        step(3)
+        self.assertEqual((optimizer.applied_step, optimizer.timeline), (2, 2))
+
     def test_two_ranks_train_as_one_with_their_weighted_mean(self):
         models = [model_of(), model_of()]
         ready = threading.Barrier(2, timeout=300)

@@ -302,12 +302,12 @@ std::string CompareUpdate(const UpdateCase& update, uint64_t seed) {
       update.rule);
 }
 
-std::string CompareDigest(int64_t num_bytes, size_t shift_words, uint64_t seed) {
+std::string CompareDigest(int64_t num_bytes, size_t shift, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(static_cast<size_t>(num_bytes));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   ImmediateStream stream(seed);
-  DeviceArray<std::byte> array(bytes, 4 * shift_words);
+  DeviceArray<std::byte> array(bytes, shift);
   uint64_t digest = 0;
   AddDigest(stream, kParameter, 2, array.data(), bytes.size(), &digest);
   return Difference("digest", digest, TensorDigester(kParameter, 2).OfBytes(bytes, 0));

@@ -67,7 +67,7 @@ struct UpdateCase {
 };
 std::string CompareUpdate(const UpdateCase& update, uint64_t seed);
 
-std::string CompareDigest(int64_t num_bytes, size_t shift_words, uint64_t seed);
+std::string CompareDigest(int64_t num_bytes, size_t shift, uint64_t seed);
 std::string CompareMaxMagnitude(int64_t num_elements, Values values, uint64_t seed);
 std::string CompareRound(DType dtype, int64_t num_elements, size_t shift, uint64_t seed);
 
