@@ -113,6 +113,19 @@ def errors(rank, world_size, clusters):
             admin.checkpoints.create("first")
         dist.barrier()
         optimizer.step()
+        decide, worker = optimizer._decide, optimizer.worker
+
+        def lose_record(loss):
+            decide(loss)
+            raise kaon.UnavailableError("no record")
+        if rank == 1:
+            optimizer._decide = lose_record
+        with contextlib.suppress(kaon.UnavailableError):
+            optimizer.step()
+        optimizer._decide = decide
+        # This one pulls. A rank without the record learns the next loss scale from a join.
+        optimizer.step()
+        assert optimizer.applied_step == 3 and optimizer.worker is not worker
         dist.barrier()
         if rank == 0:
             admin.checkpoints.restore("first")
