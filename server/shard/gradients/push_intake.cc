@@ -61,7 +61,6 @@ absl::StatusOr<PushIntake::Answer> PushIntake::Take(proto::Slices slices,
   }
   KAON_RETURN_IF_ERROR(accumulator_.Finish(*stream_, message.finish()));
   PassFailpoint(Failpoint::shard_push_finished);
-  finished_ = true;
   Answer answer;
   answer.finished = true;
   return answer;

@@ -50,7 +50,6 @@ class PushIntake {
   // Accepts nothing more. Call it once no callback is needed any more.
   void Close();
 
-  bool finished() const { return finished_; }
   // Fields of the open message; empty before it.
   const v1::PushOpen& open() const { return open_; }
 
@@ -64,7 +63,6 @@ class PushIntake {
   const proto::Identity peer_;
   v1::PushOpen open_;
   std::optional<PushStreamId> stream_;
-  bool finished_ = false;
 };
 
 }  // namespace kaon::shard

@@ -33,13 +33,7 @@ PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCo
 }
 
 void PushStream::OnReadDone(bool ok) {
-  if (!ok) {
-    // After a finish, the last write ends the call.
-    if (!intake_.finished()) {
-      End(absl::InvalidArgumentError("the push stream ended without a finish"));
-    }
-    return;
-  }
+  if (!ok) return End(absl::InvalidArgumentError("the push stream ended without a finish"));
   {
     MutexLock lock(mu_);
     reading_ = Reading::kTakes;
@@ -75,7 +69,8 @@ void PushStream::GoOn(const absl::Status& status) {
   if (!status.ok()) return End(status);
   // The next read overwrites the memory of the message.
   MutexLock lock(mu_);
-  if (ended_) return;
+  // Nothing after a finish is read: it would wait for a payload in a slot that nobody frees.
+  if (ended_ || finished_) return;
   if (nccl_ != nullptr && awaited_ >= nccl_->slots() &&
       !Has(kernels::ChannelBug::kReadsBeyondTheSlots)) {
     reading_ = Reading::kPauses;

@@ -1,105 +1,23 @@
-// A worker that speaks to the shard's push stream by hand, with a session of NCCL.
+// A push stream takes payloads over NCCL. nccl_byzantine_test has refusals of single headers.
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <list>
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "kaon/v1/server_process.grpc.pb.h"
-#include "kaon/v1/shard_nccl.grpc.pb.h"
-#include "kernels/nccl/link_session.h"
-#include "kernels/steady_clock.h"
-#include "tests/server/shard/transport/served_shard.h"
-#include "tests/testing/fake_link.h"
+#include "tests/server/shard/transport/nccl_push_fixture.h"
 
 namespace kaon::shard {
 namespace {
 
-using kernels::FakeFabric;
-using kernels::LinkSession;
-
-struct Fabric {
-  const std::shared_ptr<FakeFabric> fabric_ = std::make_shared<FakeFabric>();
-};
-
-class NcclPushTest : private Fabric, public ServedShardTest {
- protected:
-  // A session of one rank, whose sends come from one piece of memory.
-  struct Session {
-    uint64_t number = 0;
-    kernels::Region memory;
-    std::unique_ptr<LinkSession> state;
-  };
-
-  NcclPushTest() : ServedShardTest(/*shm_sessions=*/0, fabric_->NewLink()) {
-    link_ = fabric_->NewLink();
-    PlanStepOne();
-  }
-  ~NcclPushTest() override {
-    for (const Session& session : sessions_) {
-      EXPECT_TRUE(link_->Abort({session.state->comm()}).ok());
-      link_->Free(session.memory);
-    }
-  }
-
-  Session& OpenSession(uint32_t rank) {
-    v1::OpenNcclSessionRequest request;
-    request.set_job("gpt2");
-    request.set_rank(rank);
-    v1::OpenNcclSessionResponse opened;
-    grpc::Status status;
-    do {
-      // The aborts of earlier sessions may take a while.
-      status =
-          v1::ShardNccl::NewStub(channel_)->OpenSession(WithDeadline().get(), request, &opened);
-    } while (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    kernels::UniqueId id;
-    std::memcpy(id.data(), opened.unique_id().data(), id.size());
-    Session session;
-    session.number = opened.session();
-    session.memory = *link_->Allocate(4096);
-    session.state = std::make_unique<LinkSession>(*link_, LinkSession::Options());
-    EXPECT_TRUE(session.state->Start(id, 1, SteadyNow()).ok());
-    sessions_.push_back(std::move(session));
-    return sessions_.back();
-  }
-  // Header of parameter b, 4 elements of this value, as micro-batch `micro_batch`.
-  v1::PushRequest Header(const Session& session, uint64_t sequence, float value,
-                         uint32_t micro_batch = 0) {
-    const std::vector<float> values(4, value);
-    v1::PushRequest request = ChunkRequest(1, values);
-    request.clear_payload();
-    request.mutable_chunk()->clear_crc32c();
-    request.mutable_chunk()->set_micro_batch(micro_batch);
-    request.mutable_nccl()->set_session(session.number);
-    request.mutable_nccl()->set_sequence(sequence);
-    std::memcpy(session.memory.data() + 16 * sequence, values.data(), 16);
-    request.mutable_nccl()->set_digest(link_->Digest(1, session.memory.Sub(16 * sequence, 16)));
-    return request;
-  }
-  void Send(Session& session, uint64_t sequence) {
-    while (session.state->state() == LinkSession::State::kConnecting) {
-      session.state->Advance(SteadyNow());
-    }
-    ASSERT_TRUE(
-        session.state->Send(sequence, session.memory.Sub(16 * sequence, 16), SteadyNow()).ok());
-  }
-
-  uint64_t PushedBytes() {
-    v1::GetProcessResponse process;
-    EXPECT_TRUE(v1::ServerProcess::NewStub(channel_)
-                    ->GetProcess(WithDeadline().get(), v1::GetProcessRequest(), &process)
-                    .ok());
-    return process.pushed_bytes();
-  }
-
-  std::shared_ptr<kernels::DeviceLink> link_;
-  // A list: its elements stay where they are.
-  std::list<Session> sessions_;
-};
+uint64_t PushedBytes(const std::shared_ptr<grpc::Channel>& shard) {
+  v1::GetProcessResponse process;
+  EXPECT_TRUE(v1::ServerProcess::NewStub(shard)
+                  ->GetProcess(WithDeadline().get(), v1::GetProcessRequest(), &process)
+                  .ok());
+  return process.pushed_bytes();
+}
 
 using Stream = grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>;
 
@@ -147,7 +65,7 @@ TEST_F(NcclPushTest, AStrangerNeitherUsesNorEndsASession) {
 }
 
 TEST_F(NcclPushTest, AFinishWaitsForThePayloadsAnnouncedBeforeIt) {
-  const uint64_t before = PushedBytes();
+  const uint64_t before = PushedBytes(channel_);
   Session& session = OpenSession(0);
   const auto context = WithDeadline();
   const std::unique_ptr<Stream> stream = data_->Push(context.get());
@@ -167,7 +85,7 @@ TEST_F(NcclPushTest, AFinishWaitsForThePayloadsAnnouncedBeforeIt) {
   EXPECT_TRUE(response.has_finished());
   EXPECT_TRUE(stream->Finish().ok());
   // Payloads of both ways count.
-  EXPECT_EQ(PushedBytes() - before, 24u + 16u);
+  EXPECT_EQ(PushedBytes(channel_) - before, 24u + 16u);
 }
 
 TEST_F(NcclPushTest, AFinishAfterAPayloadThatFailedEndsWithItsFailure) {

@@ -36,9 +36,14 @@ std::unique_ptr<grpc::ClientContext> WithDeadline() {
   return context;
 }
 
-ControlCall::ControlCall(v1::ShardControl::Stub& stub) : stream_(stub.Control(context_.get())) {}
+ControlCall::ControlCall(v1::ShardControl::Stub& stub, uint32_t num_shards)
+    : num_shards_(num_shards), stream_(stub.Control(context_.get())) {}
 
-void ControlCall::Send(const v1::CoordinatorToShard& message) { stream_->Write(message); }
+void ControlCall::Send(const v1::CoordinatorToShard& message) {
+  v1::CoordinatorToShard addressed = message;
+  addressed.set_num_shards(num_shards_);
+  stream_->Write(addressed);
+}
 
 v1::ShardToCoordinator ControlCall::Receive() {
   v1::ShardToCoordinator message;
@@ -173,13 +178,24 @@ grpc::Status ServedShardTest::Pull(const v1::PullRequest& request,
   return stream->Finish();
 }
 
-void ServedShardTest::PlanStepOne(uint64_t b_elements, uint32_t micro_batches) {
+void ServedShardTest::PlanStepOne(uint64_t b_elements, uint32_t micro_batches,
+                                  uint32_t num_shards) {
   v1::StepPlan registration = RegistrationPlan(1, 1);
-  registration.mutable_registration()->mutable_definition()->mutable_parameters(1)->set_shape(
-      0, b_elements);
+  v1::RegisterBody& job = *registration.mutable_registration();
+  job.mutable_definition()->mutable_parameters(1)->set_shape(0, b_elements);
+  job.mutable_placement()->set_num_shards(num_shards);
+  if (num_shards > 1) {
+    v1::ParameterSpec g = job.definition().parameters(1);
+    g.set_name("g");
+    *job.mutable_definition()->add_parameters() = std::move(g);
+    v1::ParameterPlacement elsewhere = job.placement().parameters(1);
+    elsewhere.set_parameter_id(3);
+    elsewhere.set_shard(1);
+    *job.mutable_placement()->add_parameters() = std::move(elsewhere);
+  }
   v1::StepPlan train = TrainPlan(1, 1, 1);
   train.mutable_step()->mutable_members(0)->set_micro_batches(micro_batches);
-  coordinator_ = std::make_unique<ControlCall>(*control_);
+  coordinator_ = std::make_unique<ControlCall>(*control_, num_shards);
   ASSERT_TRUE(coordinator_->Ask(PromiseOf(1)).has_state());
   ASSERT_TRUE(coordinator_->Ask(PlanOf(registration)).has_prepared());
   ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(registration))).has_applied());

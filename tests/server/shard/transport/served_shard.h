@@ -25,10 +25,10 @@ namespace kaon::shard {
 // Returns a context with a deadline, so that a call fails the test instead of hanging.
 std::unique_ptr<grpc::ClientContext> WithDeadline();
 
-// An open control stream.
+// An open control stream to shard 0.
 class ControlCall {
  public:
-  explicit ControlCall(v1::ShardControl::Stub& stub);
+  explicit ControlCall(v1::ShardControl::Stub& stub, uint32_t num_shards = 1);
 
   void Send(const v1::CoordinatorToShard& message);
   v1::ShardToCoordinator Receive();
@@ -37,6 +37,7 @@ class ControlCall {
   grpc::Status End();
 
  private:
+  const uint32_t num_shards_;
   std::unique_ptr<grpc::ClientContext> context_ = WithDeadline();
   std::unique_ptr<grpc::ClientReaderWriter<v1::CoordinatorToShard, v1::ShardToCoordinator>> stream_;
 };
@@ -73,8 +74,8 @@ class ServedShardTest : public testing::Test {
 
   // Registers the job, loads weights as DrivenShard::Load does, and gets a plan of step 1 accepted.
   // Parameter b has `b_elements` elements, whose value tells their chunk, from 1. Rank 0 has
-  // `micro_batches` micro-batches.
-  void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1);
+  // `micro_batches` micro-batches. With two shards, the other one has a parameter g.
+  void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1, uint32_t num_shards = 1);
   v1::DescribeShardResponse Describe();
   // Returns the status of grpc.health.v1, or the error of the call.
   std::string Health(const std::string& service);
