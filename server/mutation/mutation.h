@@ -90,6 +90,8 @@ enum class Mutation {
   kFrozenVersionOverwritten = 37,  // server/shard/snapshot/state_freeze
   // Pages of a sum are released before the file has them.
   kSumNotSwapped = 38,  // server/tier/swapped_memory
+  // 2.2, step_seconds: "Neither open streams nor joining anew help it."
+  kHeldForEver = 39,  // server/coordinator/machine/step_machine_worker_loss
 };
 // clang-format on
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,12 @@ constexpr double kLeftToTheKeeper = 0.8;
 constexpr int kFaultsBeforeDeath = 10;
 // Share of the decisions at which every disk is read.
 constexpr double kDisksRead = 0.05;
+// Interval at which the cluster checks whether a worker can begin to hold steps, or can end it.
+constexpr absl::Duration kHoldLooks = absl::Milliseconds(100);
+// Share of the holders that join anew without end.
+constexpr double kHoldersThatRejoin = 0.5;
+// A worker holds steps until it was given up once, or as often as this.
+constexpr uint64_t kMostHeldOut = 4;
 
 v1::JobDefinition JobOf(const ClusterOptions& options) {
   v1::JobDefinition job = TinyJob(options.num_workers);
@@ -72,6 +79,10 @@ class Cluster {
     ScheduleFault(faults_end);
     world_.queue().At(faults_end, [this] { Heal(); });
     if (world_.options().fail) LookForLoss();
+    if (world_.options().holder) {
+      const absl::Duration after = world_.Between(absl::Milliseconds(300), absl::Seconds(2));
+      world_.queue().After(after, [this] { Hold(); });
+    }
     const absl::Time end = faults_end + world_.options().liveness_limit;
     while (world_.invariants().violation().empty() && !Finished()) {
       if (!world_.queue().RunOne() || world_.now() > end) {
@@ -234,18 +245,59 @@ class Cluster {
     // Mostly for longer than it is waited for.
     if (world_.options().fail) return KillWorker(node, downtime * 2);
     if (!world_.options().shrink) return KillWorker(node, downtime);
-    const bool left = std::any_of(workers_.begin(), workers_.end(), [&node](const auto& other) {
-      return other.get() != &node && !other->gone();
-    });
-    // Only rank 0 can load the weights.
-    const bool loaded = shards_[0]->alive() && shards_[0]->machine()->weights_loaded();
-    if (!left || !loaded || !node.alive() || !world_.Chance(0.2)) {
+    if (!OthersTrain(node) || !WeightsLoaded() || !node.alive() || !world_.Chance(0.2)) {
       // Often for longer than it is waited for.
       return KillWorker(node, downtime * 3);
     }
     ++world_.result().worker_kills;
     ++world_.result().workers_gone;
     node.KillForGood();
+  }
+
+  // Only rank 0 can load the weights.
+  bool WeightsLoaded() const {
+    return shards_[0]->alive() && shards_[0]->machine()->weights_loaded();
+  }
+
+  bool OthersTrain(const WorkerNode& node) const {
+    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+      const WorkerNode& other = *workers_[rank];
+      if (&other != &node && !other.gone() && world_.holder() != rank) return true;
+    }
+    return false;
+  }
+
+  // Makes some worker hold steps, whether it is restarted or not.
+  void Hold() {
+    const auto rank = static_cast<uint32_t>(world_.Below(workers_.size()));
+    WorkerNode& node = *workers_[rank];
+    if (node.gone() || !OthersTrain(node) || !WeightsLoaded()) {
+      return world_.queue().After(kHoldLooks, [this] { Hold(); });
+    }
+    world_.Trace(absl::StrCat("w", rank, " holds steps"));
+    world_.set_holder(rank);
+    if (world_.Chance(kHoldersThatRejoin)) {
+      RejoinEach(world_.Between(absl::Milliseconds(300), absl::Milliseconds(1500)));
+    }
+    EndHold(1 + static_cast<int>(world_.Below(kMostHeldOut)));
+  }
+
+  void RejoinEach(absl::Duration interval) {
+    if (!world_.holder().has_value()) return;
+    workers_[*world_.holder()]->GiveUp();
+    world_.queue().After(interval, [this, interval] { RejoinEach(interval); });
+  }
+
+  // Ends it once the worker was given up so often. One that is never given up holds for ever.
+  void EndHold(int held_out) {
+    if (world_.result().held_out < held_out) {
+      return world_.queue().After(kHoldLooks, [this, held_out] { EndHold(held_out); });
+    }
+    WorkerNode& node = *workers_[*world_.holder()];
+    world_.Trace(absl::StrCat("w", *world_.holder(), " holds no more"));
+    world_.set_holder(std::nullopt);
+    // Shards wait for pushes that it has not begun.
+    node.GiveUp();
   }
 
   // Restarts the coordinator, as an operator does who sees that the job has stopped.

@@ -60,6 +60,9 @@ struct ClusterOptions {
   bool fail = false;
   // With either of them, the job has step_seconds.
   bool step_deadline = false;
+  // Some worker holds steps for a while: it is heard and pushes no gradients. Needs `shrink`,
+  // `step_deadline` and several workers.
+  bool holder = false;
   // An admin takes checkpoints and restores some of them.
   bool checkpoints = false;
   // Coordinators take a checkpoint automatically every so many applied train steps; 0 = never.
@@ -101,6 +104,8 @@ struct ClusterResult {
   int given_up = 0;
   int shrunk_steps = 0;
   int returns = 0;
+  // Times that a coordinator has given up the worker that holds steps.
+  int held_out = 0;
   // Jobs that stopped because a worker was lost, and workers that got this error. Then the
   // coordinators that were restarted for it, and the jobs that continued in another timeline under
   // the same coordinator.

@@ -45,6 +45,13 @@ ClusterOptions OptionsOf(uint64_t seed) {
   // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
   options.step_deadline = Mix(mixed) % 2 == 0;
+  options.holder = options.shrink && options.step_deadline && options.num_workers > 1 &&
+                   Mix(Mix(mixed)) % 4 != 0;
+  if (options.holder) {
+    // The last steps are held while nothing else is wrong.
+    options.past_faults = true;
+    options.fault_phase = absl::Seconds(3);
+  }
   options.deletions = !options.shrink && (mixed >> 48) % 4 == 0;
   options.nvme = (mixed >> 56) % 3 == 0;
   return options;
@@ -81,6 +88,7 @@ std::string Describe(const ClusterOptions& options) {
   if ((options.shrink || options.fail) && options.step_deadline) {
     absl::StrAppend(&text, ", step_seconds");
   }
+  if (options.holder) absl::StrAppend(&text, ", a worker holds steps");
   if (options.checkpoints) {
     absl::StrAppend(&text, ", checkpoints (by themselves each ", options.checkpoint_every_steps,
                     " steps)");

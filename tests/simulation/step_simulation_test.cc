@@ -74,6 +74,7 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.given_up += result.given_up;
   total.shrunk_steps += result.shrunk_steps;
   total.returns += result.returns;
+  total.held_out += result.held_out;
   total.loss_stops += result.loss_stops;
   total.told_of_loss += result.told_of_loss;
   total.loss_restarts += result.loss_restarts;
@@ -117,9 +118,10 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " workers killed (" << total.workers_gone << " for good), " << total.given_up
             << " steps given up and begun again, " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
-            << total.loss_stops << " jobs stopped for a lost worker (" << total.told_of_loss
-            << " workers told, " << total.loss_restarts << " coordinators restarted, "
-            << total.loss_restores << " taken back), " << total.outlived_pushes
+            << total.held_out << " times without a worker that holds steps, " << total.loss_stops
+            << " jobs stopped for a lost worker (" << total.told_of_loss << " workers told, "
+            << total.loss_restarts << " coordinators restarted, " << total.loss_restores
+            << " taken back), " << total.outlived_pushes
             << " pushes of workers that should be dead (" << total.outlived_refused
             << " refused for their attempt), " << total.obsolete_copies << " obsolete copies, "
             << total.takeovers << " takeovers, " << total.reopened_rounds
@@ -179,6 +181,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.given_up, 0);
   EXPECT_GT(total.shrunk_steps, 0);
   EXPECT_GT(total.returns, 0);
+  EXPECT_GT(total.held_out, 0);
   EXPECT_GT(total.loss_stops, 0);
   EXPECT_GT(total.told_of_loss, 0);
   EXPECT_GT(total.loss_restarts, 0);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -53,6 +54,10 @@ class World {
   // True if no more steps will be added.
   bool last_step_is_known() const { return !options_.past_faults || !faulty_; }
 
+  // Rank of the worker that holds steps at present.
+  std::optional<uint32_t> holder() const { return holder_; }
+  void set_holder(std::optional<uint32_t> rank) { holder_ = rank; }
+
   uint64_t Random() { return random_(); }
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool Chance(double probability) {
@@ -93,6 +98,7 @@ class World {
   std::unique_ptr<Invariants> invariants_;
   History history_;
   bool faulty_ = true;
+  std::optional<uint32_t> holder_;
 };
 
 }  // namespace kaon::simulation

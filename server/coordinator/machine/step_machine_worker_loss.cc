@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/ballot.h"
 #include "server/coordinator/machine/step_machine.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
 
@@ -79,6 +80,7 @@ void StepMachine::LoseWorkers(absl::Time now) {
     std::erase_if(late, [&](uint32_t rank) {
       return membership_.lost().count(rank) > 0 || keeps_nobody_waiting(rank);
     });
+    if (Mutated(Mutation::kHeldForEver)) late.clear();
     const bool ask = deadline_.ShouldAsk();
     for (int i = 0; ask && i < shards_.size(); ++i) {
       if (shards_[i].connected && !shards_[i].prepared) Do(ReadAwaited{i});

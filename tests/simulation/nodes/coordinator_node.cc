@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 #include "tests/simulation/worker_loss.h"
@@ -50,6 +51,7 @@ void CoordinatorNode::Start() {
   machine_ = std::make_unique<coordinator::StepMachine>(std::move(options));
   held_ = false;
   stopped_in_.reset();
+  held_out_.clear();
   world_.Trace(absl::StrCat(address(), " starts"));
   for (size_t i = 0; i < shards_.size(); ++i) Connect(i);
   Run([this] {
@@ -191,6 +193,20 @@ void CoordinatorNode::CheckStopped(const v1::StepPlan& plan) {
   }
 }
 
+void CoordinatorNode::NoteHeldOut() {
+  if (!world_.holder().has_value()) return;
+  const auto lost = machine_->lost_workers().find(*world_.holder());
+  // The reason of a worker that is not heard is empty.
+  const std::string why = lost == machine_->lost_workers().end() ? "" : lost->second;
+  if (std::exchange(held_out_, why) == why || why.empty()) return;
+  ++world_.result().held_out;
+  world_.Trace(absl::StrCat(address(), " gives up w", *world_.holder(), ": ", why));
+  if (!absl::StrContains(why, "(step_seconds)")) {
+    world_.invariants().Violated(
+        absl::StrCat(address(), " gave up the worker that holds steps: ", why));
+  }
+}
+
 void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& message) {
   world_.invariants().OnCoordinatorSends(index_, message);
   if (message.has_plan()) CheckStopped(message.plan());
@@ -256,6 +272,7 @@ void CoordinatorNode::Drain() {
   }
   // Runs after the process has sent what it still had to send.
   NoteStop();
+  NoteHeldOut();
   if (machine_->IsHolder() && !held_) {
     held_ = true;
     ++world_.result().takeovers;

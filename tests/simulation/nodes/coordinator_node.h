@@ -74,6 +74,8 @@ class CoordinatorNode {
   // Records that this process has stopped a job. It must not plan another step of that timeline.
   void NoteStop();
   void CheckStopped(const v1::StepPlan& plan);
+  // Counts and checks that this process has given up the worker that holds steps.
+  void NoteHeldOut();
   // Delivers a copy of the message that `message` makes obsolete, while `message` is on its way.
   void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
   void Receive(int shard, shard::StreamId stream, ShardNode::Message message);
@@ -98,6 +100,8 @@ class CoordinatorNode {
   bool held_ = false;
   // Timeline and step in which this process has stopped the job because a worker was lost.
   std::optional<std::pair<uint64_t, uint64_t>> stopped_in_;
+  // Why it has given up the worker that holds steps; empty while it has not.
+  std::string held_out_;
 };
 
 }  // namespace kaon::simulation

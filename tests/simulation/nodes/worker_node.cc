@@ -81,7 +81,7 @@ void WorkerNode::Kill() {
 
 void WorkerNode::GiveUp() {
   if (!stepping_) return;
-  ++world_.result().given_up;
+  if (world_.holder() != rank_) ++world_.result().given_up;
   world_.Trace(absl::StrCat("w", rank_, " gives up step ", open_step_));
   given_up_ = begun_;
   session_->Abandon();
@@ -418,6 +418,8 @@ void WorkerNode::Push(const client::StartPush& call) {
   if (at_next_push_ != nullptr) {
     Later(world_.Between(absl::ZeroDuration(), kPush), std::exchange(at_next_push_, nullptr));
   }
+  // A stream that is open and silent. Nobody else has the initial weights.
+  if (world_.holder() == rank_ && call.step > 0) return;
   const bool changed =
       world_.options().bug == SeededBug::kChangedGradient && ++pushes_of_step_ > shards_.size();
   PushContext context;
