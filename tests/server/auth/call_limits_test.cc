@@ -28,7 +28,7 @@ class CallLimitsTest : public testing::Test {
 
   CallLimits limits_{/*calls_of_connection=*/8};
   std::vector<uint64_t> ended_;
-  // That of the last one.
+  // Whether the connection that ended last had one.
   bool had_handler_ = false;
   absl::Time now_ = absl::FromUnixSeconds(1000);
 };

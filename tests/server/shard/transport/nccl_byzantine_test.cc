@@ -184,7 +184,7 @@ class NcclByzantineTest : public NcclPushTest, public testing::WithParamInterfac
     for (uint64_t i = 0; i < kSlots; ++i) {
       stream->Write(Header(session, first + i, kOfRank[rank]));
     }
-    // As WithDeadline, so that a push that is refused fails the test instead of hanging.
+    // Has a deadline, so that a push that is refused fails the test and does not hang.
     const absl::Time limit = SteadyNow() + absl::Seconds(30);
     while (fabric_->counts().queued < before + kSlots && SteadyNow() < limit) {
       std::this_thread::yield();
