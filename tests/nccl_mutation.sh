@@ -32,7 +32,7 @@ options=(--notest_keep_going --nokeep_going --noshow_progress --test_output=erro
 find_mutation() {
   local status=0
   bazel test "${options[@]}" "$2" -- //tests/kernels/nccl/... //tests/server/shard/transport:nccl_{endpoint,slots}_test \
-    //tests/server/shard/transport:nccl_{push,pull_stream}_test //tests/client/transport:nccl_{lane,pull,shard_channel,equality}_test >"$3" 2>&1 </dev/null || status=$?
+    //tests/server/shard/transport:nccl_{push,pull_stream,byzantine}_test //tests/client/transport:nccl_{lane,pull,shard_channel,equality}_test >"$3" 2>&1 </dev/null || status=$?
   case "$status" in
     0) return 1 ;;
     # Built, and a test failed.

@@ -28,7 +28,7 @@ class CallLimitsTest : public testing::Test {
 
   CallLimits limits_{/*calls_of_connection=*/8};
   std::vector<uint64_t> ended_;
-  // Whether the connection that ended last had one.
+  // True if the connection that ended last had a handler.
   bool had_handler_ = false;
   absl::Time now_ = absl::FromUnixSeconds(1000);
 };
