@@ -31,7 +31,7 @@ TEST(LoadLinkTest, SaysWhatIsAbsent) {
   EXPECT_TRUE(absl::IsNotFound(refused(OptionsOf("absent", ""))));
   EXPECT_EQ(refused(OptionsOf("empty", "tests/kernels")),
             absl::FailedPreconditionError(
-                "NCCL: tests/kernels/libkaon_empty.so has links of version none, expecting 3"));
+                "NCCL: tests/kernels/libkaon_empty.so has links of version none, expecting 4"));
   options = OptionsOf("cuda_on_host", "kernels/cuda");
   options.nccl_library = "libnccl_absent.so";
   const absl::Status without_nccl = refused(options);
