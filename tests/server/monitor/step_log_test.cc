@@ -105,6 +105,8 @@ class NoteTraceTest : public testing::Test {
 };
 
 TEST_F(NoteTraceTest, LinesHaveTheTraceOfTheAcceptedPlanUntilTheNextStep) {
+  // Another job has no trace.
+  NoteEntry(Plan(0, 1, "").plan());
   const v1::CoordinatorToShard first = Plan(1, 2, id_);
   NoteTrace(&first.plan(), first);
   EXPECT_EQ(Noted(), text_);
