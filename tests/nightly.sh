@@ -17,7 +17,7 @@ suites=(
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "nccl:every bug of kernels/nccl/channel_bug.h, built in one at a time, is found by a test (tests/nccl_mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
-  "crash:3,000 crashes of real processes at failpoints, 500 of an interval job, histories beside 1,000 and 300, one over NCCL at every point on the way of a gradient (tests/crash:*_cycles_nightly_test, history_interval_nightly_test, nccl_points_nightly_test)"
+  "crash:3,000 crashes of real processes at failpoints, 500 of an interval job, histories during 1,000 and 300, a crash over NCCL at each of 49 failpoints (tests/crash:*_cycles_nightly_test, history_interval_nightly_test, nccl_points_nightly_test)"
   "sweep:a crash at every system call of a shard, a failure of every read, full and failing disks, every point of a restore, every moment of a control change (tests/crash:syscall_sweep_, disk_faults_, read_faults_, restore_ and control_crashes_nightly_test)"
   "recovery:100 recoveries with 64 MiB of state, 3 with 1 GiB, and a kill of a shard whose job is ten times its memory (tests/crash:recovery_time_nightly_test and large_recovery_nightly_test, tests/integration:larger_than_memory_nightly_test)"
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"

@@ -8,13 +8,14 @@ the host or on the device of the link. A library over sockets takes the place of
 """
 
 import argparse
+import functools
 import os
 import re
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
-import crash_cycles  # noqa: E402  (found beside this file)
+import crash_cycles  # noqa: E402  (found in this folder)
 import servers  # noqa: E402
 
 # With adamw alone, host and device compute the same bits.
@@ -67,7 +68,7 @@ class Case:
             return False
         if victim.failpoint() != point:
             raise servers.Failure(f"{name} ended with status {victim.child.returncode}, armed was {point}:{nth}")
-        # Those of the victim: the shard has sessions with both ranks, worker-0 its own.
+        # Those of the victim: the shard has sessions with a rank, worker-0 its own.
         ranks = "0" if victim is not shard else "[01]"
         said = shard.said()
         if victim is shard and b" ended after " in said:
@@ -85,9 +86,8 @@ class Case:
         self.cluster.remove()
 
 
-def sweep_point(folder, shared, train, environment, process, point):
+def sweep_point(folder, shared, train, digest, environment, process, point):
     """Returns the pass at which the victim died with sessions."""
-    digest = servers.undisturbed_digest(shared, 2, train)
     name = "shard-0" if process == "shard" else "worker-0"
     for nth in PASSES:
         case = Case(os.path.join(folder, f"pass-{nth}"), shared, train, environment)
@@ -111,13 +111,14 @@ def run(options, folder):
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared)
     libraries = nccl_environment(os.path.join(folder, "libraries"))
+    digest_of = functools.lru_cache(lambda muon: servers.undisturbed_digest(shared, 2, MUON if muon else ADAMW))
     start = time.monotonic()
     for number, (process, point) in enumerate(points):
         # The shard computes no other update before its decision.
         muon = point.startswith("speculation")
         device = "cpu" if muon or number % 2 else "cuda:0"
-        nth = sweep_point(os.path.join(folder, point), shared, MUON if muon else ADAMW, {**libraries, "KAON_DEVICE": device},
-                          process, point)
+        nth = sweep_point(os.path.join(folder, point), shared, MUON if muon else ADAMW, digest_of(muon),
+                          {**libraries, "KAON_DEVICE": device}, process, point)
         print(f"{point}, shard on {device}: died at pass {nth}, {time.monotonic() - start:.0f} s", flush=True)
     seconds = time.monotonic() - start
     print(f"crashes over NCCL: at {len(points)} points, {seconds / len(points):.2f} s each")

@@ -108,7 +108,8 @@ class Handle:
             # Another thread may have taken the pointer.
             is_mine = not self._pointer or next(self._frees, self) is not self
         finally:
-            if is_mine:
+            # Ctrl-C may have come before the free. Then __del__ frees the handle.
+            if is_mine and not (self._pointer and operator.length_hint(self._unfreed)):
                 self.kept = None
                 self._freed.set()
 

@@ -12,11 +12,10 @@ and a rank without a gradient counts as zeros with its weight ([T7]). So the own
     "averaged":  m W / w_o               for means m that all ranks have, such as those of DistributedDataParallel
 
 g_r and m are what is in .grad at step(): sums over the micro-batches, times the loss scale. With token weights of 1 the
-factors are 1 and the number of ranks. "averaged" takes m as the mean, whatever the token weights are. In what order a
-collective adds is its own affair, so the bits of a step depend on it.
+factors are 1 and the number of ranks. "averaged" takes m as the mean, whatever the token weights are. A collective
+chooses the order in which it adds, and the bits of a step depend on that order.
 
-What a rank sends is float32, but an averaged bfloat16 gradient stays bfloat16 if the factor is a power of two, which is
-exact.
+Ranks send float32. An averaged bfloat16 gradient stays bfloat16 if the factor is a power of two, which is exact.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _check(aggregate: str, group: Any, rank: int, world_size: int, worker_loss: 
 
 class Ranks:
     """The ranks of a process group. All of them make the same calls in the same order. A rank that makes none, because
-    it ended or raised what is no kaon.Error, leaves the others in a collective until torch's timeout."""
+    it ended or raised another exception than kaon.Error, leaves the others in a collective until torch's timeout."""
 
     def __init__(self, aggregate: str, group: Any, parameters: Sequence[torch.Tensor], rank: int, world_size: int,
                  worker_loss: Any) -> None:
@@ -170,7 +169,7 @@ class Ranks:
         sums: Dict[int, torch.Tensor] = {}
 
         def start(owner: int, bucket: List[int]) -> Tuple[Any, torch.Tensor]:
-            flat = torch.zeros(self._num_elements(bucket), device=self._device)
+            flat = torch.zeros(self._num_elements(bucket), dtype=torch.float32, device=self._device)
             for index, piece in self._pieces(bucket, flat):
                 gradient = local[index]
                 if gradient is not None:
@@ -220,11 +219,14 @@ class Ranks:
     def _buckets(self, indices: Sequence[int]) -> Iterator[Tuple[int, List[int]]]:
         """Divides parameters by owner and dtype, the same on every rank, into buckets that one collective takes."""
         filling: Dict[Tuple[int, torch.dtype], List[int]] = {}
+        filled: Dict[Tuple[int, torch.dtype], int] = collections.defaultdict(int)
         for index in indices:
-            key = (self._owners[index], self._parameters[index].dtype)
-            bucket = filling.setdefault(key, [])
-            bucket.append(index)
-            if self._num_elements(bucket) * self._parameters[index].element_size() >= _BUCKET_BYTES:
+            parameter = self._parameters[index]
+            key = (self._owners[index], parameter.dtype)
+            filling.setdefault(key, []).append(index)
+            filled[key] += parameter.numel() * parameter.element_size()
+            if filled[key] >= _BUCKET_BYTES:
+                del filled[key]
                 yield key[0], filling.pop(key)
         for (owner, _), bucket in filling.items():
             yield owner, bucket

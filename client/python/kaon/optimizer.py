@@ -331,7 +331,7 @@ class Optimizer(torch.optim.Optimizer):
         param_group keeps that factor. A scheduler later sets the lr that it says. Every rank calls it after the same
         step."""
         old = self._base_lr
-        self.job = self.client.attach(self.job.name)
+        self.job = self._together(lambda: self.client.attach(self.job.name))
         self._set_base()
         for group in self.param_groups:
             name = group["name"]
@@ -359,7 +359,7 @@ class Optimizer(torch.optim.Optimizer):
         self._must_join = True
         self._read(now.applied_step)
         # The checkpoint may be older than a change of groups.
-        self._together(self.refresh_groups)
+        self.refresh_groups()
         self.timeline, self.applied_step = now.timeline, now.applied_step
         self._unfollowed = None
         raise RewoundError(error.message, now.timeline, now.applied_step) from None
